@@ -1,3 +1,64 @@
-"""vitreous makes transformers transparent. `import vitreous as vt`."""
+"""vitreous makes transformers transparent. `import vitreous as vt`; nothing is imported until it is used."""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING
 
 __version__ = "0.1.0.dev0"
+
+if TYPE_CHECKING:
+    from vitreous.attention import open_attention as open_attention
+    from vitreous.axes import Grid as Grid
+    from vitreous.axes import Size as Size
+    from vitreous.capture import capture as capture
+    from vitreous.capture import patch as patch
+    from vitreous.datasets import dataset as dataset
+    from vitreous.images import ImageSet as ImageSet
+    from vitreous.laws import check_laws as check_laws
+    from vitreous.models.family import Family as Family
+    from vitreous.models.site import Site as Site
+    from vitreous.models.subject import Subject as Subject
+    from vitreous.preprocess import Preprocess as Preprocess
+    from vitreous.record import record as record
+    from vitreous.scenes import scenes as scenes
+    from vitreous.store import Store as Store
+    from vitreous.subjects import load as load
+    from vitreous.subjects import wrap as wrap
+    from vitreous.texts import TextSet as TextSet
+
+#: Public name -> the module that holds it.
+_PUBLIC = {
+    "Family": "models.family",
+    "Grid": "axes",
+    "ImageSet": "images",
+    "Preprocess": "preprocess",
+    "Site": "models.site",
+    "Size": "axes",
+    "Store": "store",
+    "Subject": "models.subject",
+    "TextSet": "texts",
+    "capture": "capture",
+    "check_laws": "laws",
+    "dataset": "datasets",
+    "load": "subjects",
+    "open_attention": "attention",
+    "patch": "capture",
+    "record": "record",
+    "scenes": "scenes",
+    "wrap": "subjects",
+}
+
+__all__ = [*_PUBLIC]
+
+
+def __getattr__(name: str) -> object:
+    if name not in _PUBLIC:
+        raise AttributeError(f"module 'vitreous' has no attribute {name!r}")
+    value = importlib.import_module(f"vitreous.{_PUBLIC[name]}").__dict__[name]
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *_PUBLIC])

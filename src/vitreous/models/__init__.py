@@ -1,0 +1,1 @@
+"""Subjects: models under study, and where their parts are."""

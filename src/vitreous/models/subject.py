@@ -1,0 +1,249 @@
+"""A model under study: the untouched module and where its parts are."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import cached_property
+from operator import attrgetter
+from typing import TYPE_CHECKING, Any
+
+from vitreous.axes import Grid, Size
+from vitreous.errors import ModelError, SettingsError
+from vitreous.models.family import Family
+from vitreous.models.site import PATTERN, SITE_NAMES, Site, expand
+from vitreous.preprocess import Preprocess
+
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor, nn
+
+#: What a Hugging Face output is asked for, in this order.
+OUTPUTS = ("logits", "image_embeds", "pooler_output", "last_hidden_state", "feature_maps")
+
+
+class ForwardStopped(Exception):  # noqa: N818 - a signal, not an error
+    """Raised by a recording hook when everything that was asked for has been seen."""
+
+
+@dataclass(frozen=True)
+class Block:
+    """One block of the model: where it is, how wide its residual stream is, how many heads it has."""
+
+    index: int
+    path: str
+    width: int
+    heads: int | None
+    sites: Mapping[str, Site]
+
+
+@dataclass(frozen=True, eq=False)
+class Subject:
+    """A model under study. Everything here is read from the module; nothing is asked of the user.
+
+    `subject(x)` runs the model and returns its main output: logits where there is a head, features otherwise.
+    """
+
+    name: str
+    module: nn.Module
+    family: Family
+    root_path: str
+    blocks: tuple[Block, ...]
+    preprocess: Preprocess | None
+    tokenizer: Any = None
+    notes: tuple[str, ...] = ()
+    _sites: dict[str, Site] = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        names = {f"blocks.{b.index}.{n}": b.sites[n] for b in self.blocks for n in SITE_NAMES if n in b.sites}
+        object.__setattr__(self, "_sites", names)
+
+    def __repr__(self) -> str:
+        heads = f", {self.heads} heads" if self.heads else ""
+        where = f", prefix {list(self.prefix)}" if self.prefix else ""
+        return f"Subject({self.name!r}: {self.family.name}, {self.depth} blocks, {self.width} wide{heads}{where})"
+
+    # -- what the module says about itself
+
+    @cached_property
+    def root(self) -> nn.Module:
+        return self.module.get_submodule(self.root_path)
+
+    @property
+    def modality(self) -> str:
+        return self.family.modality
+
+    @property
+    def depth(self) -> int:
+        return len(self.blocks)
+
+    @property
+    def width(self) -> int:
+        """Width of the residual stream at the last block."""
+        return self.blocks[-1].width
+
+    @property
+    def heads(self) -> int | None:
+        return self.blocks[-1].heads
+
+    @property
+    def device(self) -> torch.device:
+        return next(self.module.parameters()).device
+
+    @property
+    def dtype(self) -> torch.dtype:
+        return next(self.module.parameters()).dtype
+
+    @cached_property
+    def prefix(self) -> tuple[str, ...]:
+        """Names of the tokens before the patches, in order: class, distillation, register.0, ..."""
+        parameters = dict(self.root.named_parameters())
+        found: list[str] = []
+        for name, path in self.family.prefix:
+            if (token := parameters.get(path)) is not None:
+                count = token.shape[-2] if token.ndim > 1 else 1
+                found += [name] if name != "register" else [f"register.{i}" for i in range(count)]
+        return tuple(found)
+
+    @property
+    def norm(self) -> nn.Module | None:
+        """The norm after the last block."""
+        path = self.family.norm
+        return dict(self.root.named_modules()).get(path) if path else None
+
+    @property
+    def head(self) -> nn.Module | None:
+        """The classifier, projection or unembedding on top, if the model has one."""
+        from torch import nn
+
+        modules = dict(self.module.named_modules())
+        found = next((modules[path] for path in self.family.head if path in modules), None)
+        return None if isinstance(found, nn.Identity) else found
+
+    def grid(self, size: Size | tuple[int, int] | None = None, block: int = -1) -> Grid | None:
+        """Rows and columns of patches for pictures of this size (default: the model's own); None for text."""
+        if self.modality == "text":
+            return None
+        if size is None:
+            assert self.preprocess is not None
+            size = self.preprocess.size
+        path = self.blocks[block].path.removeprefix(f"{self.root_path}.") if self.root_path else self.blocks[block].path
+        grid = self.family.grid(self.root, Size(*size), path)
+        if grid.patches < 1:
+            raise SettingsError("pictures this small hold no patch", given=tuple(size))
+        return grid
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """Hash of architecture and weights: two subjects with the same fingerprint compute the same."""
+        import torch
+
+        digest = hashlib.sha256(f"{type(self.module).__name__}|{self.family.name}".encode())
+        for name, tensor in sorted(self.module.state_dict().items()):
+            digest.update(f"{name}|{tensor.dtype}|{tuple(tensor.shape)}".encode())
+            digest.update(tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().data)
+        return digest.hexdigest()
+
+    # -- sites
+
+    @property
+    def sites(self) -> tuple[str, ...]:
+        """Every named site, in the order of the forward pass."""
+        return tuple(self._sites)
+
+    def resolve(self, wanted: str | Sequence[str]) -> tuple[str, ...]:
+        """Site names for globs, negative indices, aliases and raw module paths; refuses what does not exist."""
+        modules = [path for path, _ in self.module.named_modules() if path]
+        return expand(wanted, self._sites, self.depth, modules)
+
+    def locate(self, name: str) -> Site:
+        """Where a resolved site name lies in the module."""
+        raw, _, port = name.partition(":")
+        return self._sites.get(name) or Site(raw, "in" if port == "in" else "out")
+
+    def block_of(self, name: str) -> int | None:
+        match = re.match(r"blocks\.(\d+)\.", name) if name in self._sites else None
+        return int(match[1]) if match else None
+
+    def is_pattern(self, name: str) -> bool:
+        return name in self._sites and name.endswith(PATTERN)
+
+    # -- running
+
+    def inputs(self, x: Any) -> Tensor:
+        """Pictures (one or a list of Pillow images), texts, arrays or tensors -> a tensor that the model takes."""
+        import numpy as np
+        import torch
+
+        if isinstance(x, str) or (isinstance(x, list | tuple) and x and isinstance(x[0], str)):
+            if self.tokenizer is None:
+                raise SettingsError(f"{self.name} has no tokenizer", given=type(x).__name__, accepted="token ids")
+            x = self.tokenizer([x] if isinstance(x, str) else list(x), return_tensors="pt", padding=True)["input_ids"]
+        elif not isinstance(x, torch.Tensor | np.ndarray):
+            pictures = list(x) if isinstance(x, list | tuple) else [x]
+            if self.preprocess is None:
+                raise SettingsError(f"{self.name} takes text", given=type(x).__name__, accepted="texts or token ids")
+            x = np.stack([self.preprocess(picture.convert("RGB")) for picture in pictures])
+        tensor = torch.as_tensor(x)
+        wanted = (4, "(sample, colour, row, column)") if self.modality == "image" else (2, "(sample, token)")
+        if tensor.ndim != wanted[0]:
+            raise SettingsError(f"{self.name} takes {wanted[1]}", given=tuple(tensor.shape))
+        return tensor.to(self.device, self.dtype if self.modality == "image" else torch.long)
+
+    def __call__(self, x: Any) -> Any:
+        """Runs the model; None if a recording stopped it before the end."""
+        x = self.inputs(x)
+        prepare = self.family.prepare
+        try:
+            with self._during():
+                out = self.module(**prepare(self.root, x)) if prepare else self.module(x)
+        except ForwardStopped:
+            return None
+        if isinstance(out, Mapping):
+            out = next(out[key] for key in OUTPUTS if out.get(key) is not None)
+        return out[-1] if isinstance(out, tuple | list) else out
+
+    @contextmanager
+    def _during(self) -> Iterator[None]:
+        config: Any = self.root.config if self.family.during else None
+        before = {key: attrgetter(key)(config) for key in self.family.during}
+        try:
+            for key, value in self.family.during.items():
+                setattr(config, key, value)
+            yield
+        finally:
+            for key, value in before.items():
+                setattr(config, key, value)
+
+
+def read_blocks(module: nn.Module, root_path: str, family: Family) -> tuple[Block, ...]:
+    """Finds the blocks and their sites by the family's paths; refuses by name what is not there."""
+    modules = dict(module.named_modules())
+    prefix = f"{root_path}." if root_path else ""
+    pattern = re.compile(re.escape(prefix + family.blocks).replace(r"\*", r"[^.]+"))
+    paths = [path for path in modules if pattern.fullmatch(path)]
+    if not paths:
+        raise ModelError(f"{type(module).__name__} has no blocks at {prefix + family.blocks!r}", given=family.name)
+    blocks = []
+    for index, path in enumerate(paths):
+        sites, missing = {}, []
+        for name, options in family.sites.items():
+            candidates = [s.at(path) for s in (options if isinstance(options, tuple) else (options,))]
+            found = next((s for s in candidates if s.path in modules), None)
+            sites[name] = found
+            missing += [] if found else [f"{name} ({candidates[0].path})"]
+        if missing:
+            raise ModelError(
+                f"{type(module).__name__} is not laid out like {family.name}: block {index} lacks {', '.join(missing)}",
+                given=type(modules[path]).__name__,
+                accepted=family.block_classes,
+            )
+        if family.attention:
+            sites[PATTERN] = Site(path)
+        width = attrgetter(family.width)(modules[path]).shape[0]
+        heads = attrgetter(family.heads)(modules[path]) if family.heads else None
+        blocks.append(Block(index, path, int(width), heads, {n: s for n, s in sites.items() if s}))
+    return tuple(blocks)
