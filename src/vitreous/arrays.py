@@ -73,7 +73,7 @@ def pictures_from_arrays(images: Any) -> Held:
         if isinstance(image, pil.Image):
             checked.append(to_rgb(image, f"picture {k}"))
         elif isinstance(image, np.ndarray):
-            checked.append(_eight_bits(image, f"picture {k}", image.shape))
+            checked.append(eight_bits(image, f"picture {k}", image.shape))
         else:
             raise ImageError(
                 f"picture {k} is neither an array nor a PIL picture",
@@ -91,10 +91,10 @@ def _stack_of_pictures(images: np.ndarray) -> np.ndarray:
             accepted="(sample, row, column, colour), or (sample, row, column) for grey ones",
             remedy="for one picture write image[None]",
         )
-    return images if len(images) == 0 else _eight_bits(images, "the array", images.shape[1:])
+    return images if len(images) == 0 else eight_bits(images, "the array", images.shape[1:])
 
 
-def _eight_bits(array: np.ndarray, what: str, shape: tuple[int, ...]) -> np.ndarray:
+def eight_bits(array: np.ndarray, what: str, shape: tuple[int, ...]) -> np.ndarray:
     """uint8 as it is, whole numbers in 0..255, floats in [0, 1] scaled by 255; anything else is refused."""
     if len(shape) not in (2, 3) or 0 in shape or (len(shape) == 3 and shape[2] not in (3, 4)):
         turned = len(shape) == 3 and shape[0] in (1, 3, 4)

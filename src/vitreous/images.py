@@ -8,12 +8,14 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, overload
+from zipfile import is_zipfile
 
 import numpy as np
 
+from vitreous.adapters import adapt
 from vitreous.arrays import Arrays, check_about, check_boxes, check_labels, check_map, pictures_from_arrays, size_of
 from vitreous.errors import ImageError, SettingsError
 from vitreous.sources import Archive, Files, Folder, Source, existing, folder_labels, list_folder, pick_pictures
@@ -119,29 +121,10 @@ class ImageSet:
         return Picture(self.ids[position], decoded.image, label, marks.mask, marks.instances, marks.boxes, about)
 
     def _select(self, key: Any) -> ImageSet:
-        chosen = self._chosen(key)
+        chosen = _chosen(self, key)
         index = chosen if self.index is None else self.index[chosen]
         ids = tuple(self.ids[k] for k in chosen)
         return replace(self, ids=ids, index=index, labels=None if self.labels is None else self.labels[chosen])
-
-    def _chosen(self, key: Any) -> np.ndarray:
-        """Positions that a slice, positions, a bool array or ids stand for."""
-        if isinstance(key, slice):
-            return np.arange(len(self))[key]
-        if not isinstance(key, np.ndarray) and isinstance(key, Sequence | Iterable):
-            key = list(key)
-        if isinstance(key, list) and key and all(isinstance(k, str) for k in key):
-            return np.array([self._position(k) for k in key], np.int64)
-        array = np.asarray(key if np.size(key) else np.empty(0, np.int64))
-        if array.ndim != 1 or array.dtype.kind not in "iub":
-            raise ImageError("pictures are not chosen by this", given=key, accepted="int, id, slice, positions, bools")
-        if array.dtype.kind == "b":
-            if len(array) != len(self):
-                raise ImageError(f"a choice by bools needs one for each of {len(self)} pictures", given=len(array))
-            return np.flatnonzero(array)
-        if len(array) and not (-len(self) <= array.min() and array.max() < len(self)):
-            raise ImageError(f"positions outside of a set of {len(self)} pictures", given=array.tolist()[:20])
-        return array.astype(np.int64) % max(1, len(self))
 
     @cached_property
     def fingerprint(self) -> str:
@@ -170,17 +153,23 @@ class ImageSet:
             np.arange(first, min(first + batch_size, len(self)))
             for first in range(start * batch_size, len(self), batch_size)
         )
-        return _ahead(lambda k: np.asarray(preprocess(self.source.image(self._at(k)).image), np.float32), chunks)
+        return _ahead(partial(self._prepared, preprocess), chunks)
+
+    def _prepared(self, preprocess: Callable[[Image], np.ndarray], position: int) -> np.ndarray:
+        try:
+            return np.asarray(preprocess(self.source.image(self._at(position)).image), np.float32)
+        except Exception as error:
+            error.add_note(f"while preparing picture {self.ids[position]!r}")
+            raise
 
     def readable(self) -> ImageSet:
         """The set without pictures (or masks) that cannot be read; each is named in `skipped`. Decodes everything."""
-        kept, skipped = [], []
+        faults: list[str | None] = []
         with ThreadPoolExecutor(THREADS) as pool:
-            for k, reason in _progress(enumerate(pool.map(self._fault, range(len(self)))), "checking", len(self)):
-                if reason is None:
-                    kept.append(k)
-                else:
-                    skipped.append((self.ids[k], reason))
+            for first in _progress(range(0, len(self), 256), "checking pictures (x 256)"):
+                faults += pool.map(self._fault, range(first, min(first + 256, len(self))))
+        skipped = [(name, fault) for name, fault in zip(self.ids, faults, strict=True) if fault is not None]
+        kept = [fault is None for fault in faults]
         return replace(self[kept], skipped=(*self.skipped, *skipped))
 
     def _fault(self, position: int) -> str | None:
@@ -219,10 +208,10 @@ class ImageSet:
         for part, maps in (("masks", masks), ("instances", instances)):
             for k, found in enumerate(() if maps is None else maps):
                 check_map(found, size_of(pictures[k]), f"{part}[{k}]")
-        checked = None if boxes is None else [check_boxes(b, f"boxes[{k}]") for k, b in enumerate(boxes)]
+        rectangles = None if boxes is None else [check_boxes(b, f"boxes[{k}]") for k, b in enumerate(boxes)]
         if about is not None:
             check_about(about)
-        source = Arrays(pictures, names, masks, instances, checked, about)
+        source = Arrays(pictures, names, masks, instances, rectangles, about)
         numbers = None if labels is None else check_labels(labels, len(pictures), _names(classes))
         return cls(source, names, numbers, _names(classes), _names(mask_classes), ignore, name=name)
 
@@ -238,7 +227,7 @@ class ImageSet:
         root = existing(path, "folder")
         if not root.is_dir():
             raise ImageError("not a folder", given=str(path), remedy="ImageSet.open reads zips and single pictures")
-        return cls._from_names(Folder(root), list_folder(root, recursive), "", root.name, labels, on_error)
+        return _from_names(Folder(root), list_folder(root, recursive), "", root.name, labels, on_error)
 
     @classmethod
     def from_zip(
@@ -251,34 +240,51 @@ class ImageSet:
         if prefix and not inside:
             folders = sorted({name.rpartition("/")[0] + "/" for name in names if "/" in name})
             raise ImageError("nothing in the zip starts with this prefix", given=prefix, accepted=folders)
-        return cls._from_names(archive, inside, prefix, archive.path.stem, labels, on_error)
+        return _from_names(archive, inside, prefix, archive.path.stem, labels, on_error)
 
     @classmethod
-    def _from_names(
-        cls, files: Folder | Archive, names: Sequence[str], prefix: str, name: str, labels: str, on_error: str
-    ) -> ImageSet:
-        if on_error not in ("raise", "skip"):
-            raise SettingsError("unknown on_error", given=on_error, accepted=("raise", "skip"))
-        pictures, unknown = pick_pictures(names)
-        if unknown and on_error == "raise":
-            raise ImageError(
-                f"{len(unknown)} files are neither pictures nor side-cars that are passed over",
-                given=unknown[:5],
-                remedy="remove or convert them, or on_error='skip' to leave them out",
-            )
-        if not pictures:
-            raise ImageError("no pictures in here", given=files.where(prefix), accepted="files named .jpg, .png, ...")
-        numbers, classes = folder_labels(pictures, labels)
-        skipped = tuple((other, "not named like a picture") for other in unknown)
-        source = Files(files, tuple(prefix + picture for picture in pictures))
-        images = cls(source, tuple(pictures), numbers, classes, skipped=skipped, name=name)
-        return images.readable() if on_error == "skip" else images
+    def from_files(cls, paths: Sequence[str | Path], *, on_error: OnError = "raise") -> ImageSet:
+        """Picture files in the order given; ids are the paths below the folder that all of them share."""
+        files = [existing(path, "picture file") for path in paths]
+        if not files:
+            raise ImageError("an empty list of picture files")
+        shared = Path(os.path.commonpath([file.parent for file in files]))
+        names = tuple(file.relative_to(shared).as_posix() for file in files)
+        return checked(cls(Files(Folder(shared), names), names, name=shared.name), on_error)
+
+    @classmethod
+    def from_dataset(cls, dataset: Any, *, image: str | int | None = None, label: str | int | None = None) -> ImageSet:
+        """A torchvision (or other map-style torch) data set without transforms, or a Hugging Face `Dataset`.
+
+        `image` and `label` name the column, key or position where it is not clear from the data set.
+        """
+        found = adapt(dataset, image, label)
+        ids = tuple(f"{k:06d}" for k in range(found.count))
+        return cls(found.source, ids, found.labels, found.classes, name=found.name)
+
+    @classmethod
+    def open(cls, source: Any, **kwargs: Any) -> ImageSet:
+        """Anything that holds pictures; `kwargs` go to the `from_...` method that fits."""
+        if isinstance(source, ImageSet):
+            return source
+        if isinstance(source, str | Path):
+            path = existing(source)
+            if path.is_dir():
+                return cls.from_folder(path, **kwargs)
+            return cls.from_zip(path, **kwargs) if is_zipfile(path) else cls.from_files([path], **kwargs)
+        if isinstance(source, np.ndarray):
+            return cls.from_arrays(source, **kwargs)
+        if isinstance(source, list | tuple):
+            if source and all(isinstance(path, str | Path) for path in source):
+                return cls.from_files(source, **kwargs)
+            return cls.from_arrays(source, **kwargs)
+        return cls.from_dataset(source, **kwargs)
 
 
-def _progress(steps: Iterable[Any], what: str, total: int | None = None) -> Iterator[Any]:
+def _progress(steps: range, what: str) -> Iterator[int]:
     from tqdm import tqdm  # type: ignore[import-untyped]
 
-    return iter(tqdm(steps, desc=what, total=total, delay=1, leave=False))
+    return iter(tqdm(steps, desc=what, delay=1, leave=False))
 
 
 def _ahead(load: Callable[[int], np.ndarray], chunks: Iterator[np.ndarray]) -> Iterator[tuple[np.ndarray, np.ndarray]]:
@@ -305,3 +311,48 @@ def _stacked(positions: np.ndarray, futures: list[Future[np.ndarray]]) -> tuple[
 
 def _names(names: Sequence[str] | None) -> tuple[str, ...] | None:
     return None if names is None else tuple(map(str, names))
+
+
+def _chosen(images: ImageSet, key: Any) -> np.ndarray:
+    """Positions that a slice, positions, a bool array or ids stand for."""
+    if isinstance(key, slice):
+        return np.arange(len(images))[key]
+    if not isinstance(key, np.ndarray) and isinstance(key, Iterable):
+        key = list(key)
+    if isinstance(key, list) and key and all(isinstance(k, str) for k in key):
+        return np.array([images._position(k) for k in key], np.int64)
+    array = np.asarray(key if np.size(key) else np.empty(0, np.int64))
+    if array.ndim != 1 or array.dtype.kind not in "iub":
+        raise ImageError("pictures are not chosen by this", given=key, accepted="int, id, slice, positions, bools")
+    if array.dtype.kind == "b":
+        if len(array) != len(images):
+            raise ImageError(f"a choice by bools needs one for each of {len(images)} pictures", given=len(array))
+        return np.flatnonzero(array)
+    if len(array) and not (-len(images) <= array.min() and array.max() < len(images)):
+        raise ImageError(f"positions outside of a set of {len(images)} pictures", given=array.tolist()[:20])
+    return array.astype(np.int64) % max(1, len(images))
+
+
+def _from_names(
+    files: Folder | Archive, names: Sequence[str], prefix: str, name: str, labels: str, on_error: str
+) -> ImageSet:
+    pictures, unknown = pick_pictures(names)
+    if unknown and on_error != "skip":
+        raise ImageError(
+            f"{len(unknown)} files are neither pictures nor side-cars that are passed over",
+            given=unknown[:5],
+            remedy="remove or convert them, or on_error='skip' to leave them out",
+        )
+    if not pictures:
+        raise ImageError("no pictures in here", given=files.where(prefix), accepted="files named .jpg, .png, ...")
+    numbers, classes = folder_labels(pictures, labels)
+    skipped = tuple((other, "not named like a picture") for other in unknown)
+    source = Files(files, tuple(prefix + picture for picture in pictures))
+    return checked(ImageSet(source, tuple(pictures), numbers, classes, skipped=skipped, name=name), on_error)
+
+
+def checked(images: ImageSet, on_error: str) -> ImageSet:
+    """What `on_error` asks for: all pictures, each checked when it is read, or those that can be read."""
+    if on_error not in ("raise", "skip"):
+        raise SettingsError("unknown on_error", given=on_error, accepted=("raise", "skip"))
+    return images.readable() if on_error == "skip" else images
