@@ -11,8 +11,8 @@ if TYPE_CHECKING:
     from vitreous.attention import open_attention as open_attention
     from vitreous.axes import Grid as Grid
     from vitreous.axes import Size as Size
-    from vitreous.capture import capture as capture
-    from vitreous.capture import patch as patch
+    from vitreous.hooks import capture as capture
+    from vitreous.hooks import patch as patch
     from vitreous.datasets import dataset as dataset
     from vitreous.images import ImageSet as ImageSet
     from vitreous.laws import check_laws as check_laws
@@ -38,12 +38,12 @@ _PUBLIC = {
     "Store": "store",
     "Subject": "models.subject",
     "TextSet": "texts",
-    "capture": "capture",
+    "capture": "hooks",
     "check_laws": "laws",
     "dataset": "datasets",
     "load": "subjects",
     "open_attention": "attention",
-    "patch": "capture",
+    "patch": "hooks",
     "record": "record",
     "scenes": "scenes",
     "wrap": "subjects",

@@ -1,10 +1,10 @@
 """Opened attention: probabilities, and the gradient with respect to them, of every block of every family.
 
-Libraries run attention in fused kernels in which the probabilities never exist, and silently return none. Here, while a
-block runs, a torch function mode answers each fused call: it computes A = softmax(q kᵀ / √d) beside it, hands A over, and
-returns the fused kernel's own result, bit for bit. When a gradient is wanted the result carries the graph of A v, so the
-gradient flows through A. Attention written out with a softmax is seen too, and `nn.MultiheadAttention`, whose fast path a
-mode would switch off, is opened by a hook. Nothing in the model is changed, so there is nothing to restore.
+Libraries run attention in fused kernels in which the probabilities never exist, and silently return none. Here, while
+a block runs, a torch function mode answers each fused call: it computes A = softmax(q kᵀ / √d) beside it, hands A over,
+and returns the fused kernel's own result, bit for bit. When a gradient is wanted the result carries the graph of A v,
+so the gradient flows through A. Attention written out with a softmax is seen too, and `nn.MultiheadAttention`, whose
+fast path a mode would switch off, is opened by a hook. Nothing in the model is changed: there is nothing to restore.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ class _Opened(TorchFunctionMode):
         super().__init__()
         self.see = see
 
-    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:  # noqa: ARG002
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
         if func is F.scaled_dot_product_attention:
             return self.fused(*args, **kwargs)
@@ -185,8 +185,8 @@ class OpenedAttention:
             raise SiteError(
                 f"block {index} of {self.subject.name} showed no attention in the last pass",
                 given=block,
-                remedy="run the subject inside the context; a model that calls a flash-attention package directly needs "
-                "attn_implementation='sdpa'",
+                remedy="run the subject inside the context; a model that calls a flash-attention package directly "
+                "needs attn_implementation='sdpa'",
             )
         return self.patterns[index]
 

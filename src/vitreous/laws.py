@@ -1,5 +1,7 @@
-"""The laws that every model family must obey, as numbers. They run as tests over the whole table of families, and on a user's
-own module when its family was guessed from its layout.
+"""The laws that every model family must obey, as numbers.
+
+They run as tests over the whole table of families, and on a user's own module when its family was guessed from its
+layout.
 """
 
 from __future__ import annotations
@@ -11,7 +13,7 @@ import torch
 from torch import Tensor
 
 from vitreous.attention import open_attention
-from vitreous.capture import capture, patch
+from vitreous.hooks import capture, patch
 from vitreous.models.subject import Subject
 
 
@@ -36,7 +38,7 @@ def example_input(subject: Subject, samples: int = 2, seed: int = 0) -> Tensor:
 
 @torch.no_grad()
 def residual_error(subject: Subject, x: Tensor | None = None) -> float:
-    """Largest |resid.in + attn.out - resid.mid| and |resid.mid + mlp.out - resid.out|, relative to the stream's size."""
+    """Largest |resid.in + attn.out - resid.mid| and |resid.mid + mlp.out - resid.out|, relative to the stream."""
     x = example_input(subject) if x is None else x
     with capture(subject, [s for s in subject.sites if not subject.is_pattern(s)]) as rec:
         subject(x)

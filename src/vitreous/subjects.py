@@ -64,9 +64,9 @@ def wrap(
 ) -> Subject:
     """Makes a subject of any module that you have built, without changing it.
 
-    The family is found by the module's class, or by its layout if the class is your own, and then its residual identity is
-    checked on one random input. `family` names a row of the table, or is a `Family` that you wrote. Of a model with a
-    vision tower (CLIP, LLaVA) the tower becomes the subject.
+    The family is found by the module's class, or by its layout if the class is your own, and then its residual identity
+    is checked on one random input. `family` names a row of the table, or is a `Family` that you wrote. Of a model with
+    a vision tower (CLIP, LLaVA) the tower becomes the subject.
 
     >>> subject = vt.wrap(my_vit, preprocess=vt.Preprocess(size=vt.Size(64, 64), resize=64))
     """

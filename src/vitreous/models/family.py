@@ -38,9 +38,9 @@ def image_only(root: nn.Module, x: Tensor) -> dict[str, Any]:  # noqa: ARG001
 class Family:
     """One row of the table.
 
-    Paths are relative to the root: the innermost module of one of the `roots` classes, wherever a larger model keeps it.
-    A site may be a tuple of alternatives; the first that exists in a block is taken. `during` are values of the root's
-    configuration that hold while a subject is called, and only then.
+    Paths are relative to the root: the outermost module of one of the `roots` classes, wherever a larger model keeps
+    it. A site may be a tuple of alternatives; the first that exists in a block is taken. `during` are values of the
+    root's configuration that hold while a subject is called, and only then.
     """
 
     name: str

@@ -59,7 +59,7 @@ def by_class(module: nn.Module) -> tuple[Family, str] | None:
 
 
 def by_layout(module: nn.Module) -> tuple[Family, str]:
-    """The first row whose every path exists in a module of an unknown class, such as a model from its authors' own code."""
+    """The first row whose every path exists in a module of an unknown class, such as its authors' own code."""
     reasons = []
     for family in FAMILIES:
         try:
@@ -68,9 +68,9 @@ def by_layout(module: nn.Module) -> tuple[Family, str]:
             reasons.append((family.name, str(error).splitlines()[0]))
             continue
         return family, ""
-    closest = min(reasons, key=lambda reason: reason[1].count("(") or 99)
+    closest = min((why for _, why in reasons), key=lambda why: why.count("(") or 99)
     raise ModelError(
-        f"{type(module).__name__} is not supported: {_gap(module) or f'of no family that vitreous knows; {closest[1]}'}",
+        f"{type(module).__name__} is not supported: {_gap(module) or f'of no known family; {closest}'}",
         given=f"{type(module).__module__}.{type(module).__name__}",
         accepted=[f.name for f in FAMILIES],
         remedy=WRITE_ONE,
@@ -90,10 +90,8 @@ def runnable(module: nn.Module, root_path: str, family: Family) -> tuple[nn.Modu
     if family.source != "hf" or not root_path:
         return module, root_path
     wanted = "pixel_values" if family.modality == "image" else "input_ids"
-    said = vars(type(module)).get("main_input_name") or next(
-        (vars(c)["main_input_name"] for c in type(module).__mro__ if "main_input_name" in vars(c)), None
-    )
-    return (module, root_path) if said == wanted else (module.get_submodule(root_path), "")
+    takes_it = module.main_input_name == wanted
+    return (module, root_path) if takes_it else (module.get_submodule(root_path), "")
 
 
 def assume_preprocess(root: nn.Module, family: Family) -> Preprocess:

@@ -56,17 +56,15 @@ ALIASES = {
 class Site:
     """The input or output of one module, or an equal part of its channels.
 
-    `path` may hold `{block}`, which stands for the path of a block. `part=(1, 3)` is the second of three equal parts: the
-    keys of a fused query-key-value projection. `layout` says where the channels are in a picture-shaped activation;
-    "linear" means: second if the module is a convolution, last otherwise. `copy` is for blocks that write into the tensor
-    after we have seen it.
+    `path` may hold `{block}`, which stands for the path of a block. `part=(1, 3)` is the second of three equal parts:
+    the keys of a fused query-key-value projection. `layout` says where the channels are in a picture-shaped activation;
+    "linear" means: second if the module is a convolution, last otherwise.
     """
 
     path: str
     port: Literal["in", "out"] = "out"
     part: tuple[int, int] | None = None
     layout: Literal["tokens", "NCHW", "NHWC", "linear"] = "tokens"
-    copy: bool = False
 
     def at(self, block: str) -> Site:
         return replace(self, path=self.path.format(block=block))

@@ -167,7 +167,7 @@ def _lazily(name: str) -> Any:
     import transformers
 
     try:
-        return transformers.__getattr__(name)  # type: ignore[attr-defined]
+        return transformers.__getattr__(name)
     except AttributeError:
         return None
 
@@ -175,7 +175,7 @@ def _lazily(name: str) -> Any:
 def _hf_tokenizer(name: str, local: bool, module: nn.Module) -> Any:
     import transformers
 
-    if type(module).main_input_name != "input_ids":
+    if module.main_input_name != "input_ids":
         return None
     if local and not any(Path(name).glob("tokenizer*")):
         return None

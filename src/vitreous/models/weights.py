@@ -64,8 +64,8 @@ def _read_pickle(path: Path) -> dict:
 def put_weights(module: nn.Module, state: dict[str, Tensor], source: str) -> tuple[str, ...]:
     """Loads every tensor of the module from `state`, under whatever common prefix it is stored; returns notes.
 
-    Tensors that the module does not have (a decoder, a projection) are left out and named in the notes. A tensor that the
-    module needs and the file lacks, or of another shape, is an error.
+    Tensors that the module does not have (a decoder, a projection) are left out and named in the notes. A tensor that
+    the module needs and the file lacks, or of another shape, is an error.
     """
     own = module.state_dict()
     prefix = _common_prefix(own, state)

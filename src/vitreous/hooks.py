@@ -61,8 +61,8 @@ def capture(subject: Subject, sites: str | Sequence[str], *, stop: bool = False)
     ...     subject(x)
     >>> rec["blocks.0.mlp.out"].shape   # (sample, token, channel)
 
-    With `stop=True` the pass ends at the deepest site that is needed, and `subject(x)` returns None. A module path of the
-    model is a site too, and gives the tensor as the module gave it.
+    With `stop=True` the pass ends at the deepest site that is needed, and `subject(x)` returns None. A module path of
+    the model is a site too, and gives the tensor as the module gave it.
     """
     names = subject.resolve(sites)
     recording = Recording(subject, names, stop)
@@ -117,7 +117,7 @@ def to_tokens(value: Tensor, site: Site, module: nn.Module) -> Tensor:
     if site.part is not None:
         k, of = site.part
         value = value.chunk(of, -1)[k]
-    return value.clone() if site.copy else value
+    return value
 
 
 def from_tokens(new: Tensor, old: Tensor, site: Site, module: nn.Module) -> Tensor:
@@ -150,8 +150,8 @@ def patch(subject: Subject, replacements: Mapping[str, Replace]) -> Iterator[Non
     >>> with vt.patch(subject, {"blocks.3.mlp.out": lambda x: 0 * x}):
     ...     logits = subject(x)
 
-    A function that returns None or its own argument changes nothing. A patch that is entered before a `capture` is seen by
-    it. `resid.mid` is replaced by way of what attention adds, so it is exact up to one rounding.
+    A function that returns None or its own argument changes nothing. A patch that is entered before a `capture` is seen
+    by it. `resid.mid` is replaced by way of what attention adds, so it is exact up to one rounding.
     """
     functions: dict[str, Replace] = {}
     for asked, function in replacements.items():
