@@ -30,9 +30,9 @@ from vitreous.errors import ImageError
 if TYPE_CHECKING:
     from PIL.Image import Image
 
-FORMATS = ("JPEG", "MPO", "PNG", "GIF", "WEBP", "TIFF", "BMP", "PPM", "JPEG2000", "AVIF")
+FORMATS = ("JPEG", "PNG", "GIF", "WEBP", "TIFF", "BMP", "PPM", "JPEG2000", "AVIF")
 SUFFIXES = frozenset(
-    ".jpg .jpeg .jpe .jfif .png .apng .gif .webp .tif .tiff .bmp .ppm .pgm .pbm .pnm .jp2 .j2k .avif .mpo".split()
+    ".jpg .jpeg .jpe .jfif .png .apng .gif .webp .tif .tiff .bmp .ppm .pgm .pbm .pnm .jp2 .j2k .avif".split()
 )
 SIXTEEN_BITS = ("I;16", "I;16L", "I;16B", "I;16N")
 REFUSED = {
