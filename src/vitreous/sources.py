@@ -142,8 +142,8 @@ class Files:
 
 def natural(name: str) -> tuple[Any, ...]:
     """Sorts 'img2' before 'img10'; the name itself decides between '1' and '01'."""
-    parts = re.split(r"(\d+)", name)
-    return (*((int(p), "") if p.isdigit() else (-1, p) for p in parts), (-2, name))
+    parts = re.split(r"([0-9]+)", name)
+    return (*((int(p), "") if k % 2 else (-1, p) for k, p in enumerate(parts)), (-2, name))
 
 
 def list_folder(root: Path, recursive: bool) -> list[str]:
