@@ -1,0 +1,38 @@
+# Everything here sets up what it needs: a bare clone with Python 3.11+ and make is enough.
+PYTHON ?= python3
+VENV ?= .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+
+.PHONY: demo test test-all bench docs lint clean
+
+$(READY): pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Python 3.11 or newer is needed: make PYTHON=python3.12"; exit 1; }
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@echo "installing vitreous and its tools into $(VENV) (PyTorch is large: a few minutes)"
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dev]'
+	@touch $(READY)
+
+demo: $(READY)  ## records the bundled models on scenes and writes a first report
+	$(BIN)/vitreous demo --out vitreous-demo
+
+test: $(READY)  ## what CI runs after lint
+	$(BIN)/python -m pytest
+
+test-all: $(READY)  ## also the slow tests and those on real data
+	$(BIN)/python -m pytest -m ""
+
+bench: $(READY)  ## ratios against peers, measured in one run
+	$(BIN)/python benchmarks/recording.py
+
+docs: $(READY)  ## rewrites the generated tables and builds the site into site/
+	$(BIN)/python docs/write_tables.py
+	$(BIN)/mkdocs build --strict --quiet
+
+lint: $(READY)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+clean:
+	rm -rf $(VENV) site vitreous-demo .pytest_cache .mypy_cache .ruff_cache
