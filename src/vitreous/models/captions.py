@@ -1,4 +1,4 @@
-"""The small text tower of `scenes-text`: captions and short phrases to the space that its class token was trained against.
+"""The small text tower of `scenes-text`: captions and short phrases to the space its class token was trained against.
 
 It ships beside the picture tower so that units and directions can be named by words.
 """
@@ -31,7 +31,7 @@ class CaptionTower(nn.Module):
         words: Sequence[str],
         width: int = 80,
         layers: int = 2,
-        heads: int = 4,
+        heads: int = 5,
         image_width: int = 128,
         channels: int = 128,
     ) -> None:
@@ -46,7 +46,7 @@ class CaptionTower(nn.Module):
         }
         self._ids = {word: number for number, word in enumerate(self.words, start=1)}
         self.embedding = nn.Embedding(len(self.words) + 1, width, padding_idx=0)
-        self.places = nn.Parameter(torch.zeros(LONGEST, width))
+        self.places = nn.Parameter(torch.randn(LONGEST, width) * 0.05)
         self.blocks = nn.ModuleList(_Block(width, heads) for _ in range(layers))
         self.norm = nn.LayerNorm(width)
         self.text_projection = nn.Linear(width, channels, bias=False)
@@ -54,6 +54,8 @@ class CaptionTower(nn.Module):
         self.caption_scale = nn.Parameter(torch.tensor(2.5))
         self.phrase_scale = nn.Parameter(torch.tensor(2.5))
         self.phrase_bias = nn.Parameter(torch.tensor(-4.0))
+        with torch.no_grad():
+            self.embedding.weight.mul_(0.1)
 
     def tokens(self, texts: Sequence[str]) -> Tensor:
         """int64 (text, word), 0 after the end. Commas and capitals do not count; unknown words are refused."""
@@ -63,7 +65,9 @@ class CaptionTower(nn.Module):
             if unknown is not None:
                 raise SettingsError("a word that the text tower never saw", given=unknown, accepted=self.words)
             if not 1 <= len(row) <= LONGEST:
-                raise SettingsError("a text of a length that the tower cannot take", given=len(row), accepted=f"1 to {LONGEST} words")
+                raise SettingsError(
+                    "a text of a length that the tower cannot take", given=len(row), accepted=f"1 to {LONGEST} words"
+                )
         out = torch.zeros(len(rows), max((len(row) for row in rows), default=1), dtype=torch.int64)
         for k, row in enumerate(rows):
             out[k, : len(row)] = torch.tensor([self._ids[word] for word in row])
