@@ -109,6 +109,15 @@ class Run:
             self.end("failed", f"{kind.__name__}: {error}")
 
 
+def read_status(folder: str | Path) -> str | None:
+    """How the run in a folder ended: "done", "failed", "running" (or killed); None if nothing there says so."""
+    try:
+        record = json.loads((Path(folder) / "run.json").read_bytes())
+    except (OSError, ValueError, RecursionError):
+        return None
+    return str(record.get("status")) if isinstance(record, dict) else None
+
+
 def _now() -> str:
     return datetime.now(UTC).isoformat(timespec="seconds")
 

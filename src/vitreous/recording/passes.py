@@ -1,0 +1,178 @@
+"""One forward pass to what goes into a shard: tokens chosen, padding blanked, numbers checked and cast."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+import numpy as np
+
+from vitreous.axes import Size
+from vitreous.errors import SettingsError, SiteError, StoreError
+from vitreous.store.manifest import SiteInfo
+
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor
+
+    from vitreous.models.subject import Subject
+
+OnNonfinite = Literal["raise", "keep"]
+
+
+def look(subject: Subject, sites: Sequence[str], x: np.ndarray, size: Size | None) -> dict[str, SiteInfo]:
+    """Shapes and axes of the sites, all tokens, from a pass over `x`: one sample is enough."""
+    values = _capture(subject, sites, x)
+    return {site: _describe(subject, site, value, len(x), size) for site, value in values.items()}
+
+
+def _capture(subject: Subject, sites: Sequence[str], x: np.ndarray) -> dict[str, Tensor]:
+    import torch
+
+    from vitreous.hooks import capture
+
+    with torch.inference_mode(), capture(subject, sites, stop=True) as recording:
+        subject(torch.from_numpy(x))
+        return {site: recording[site] for site in sites}
+
+
+def _describe(subject: Subject, site: str, value: Tensor, samples: int, size: Size | None) -> SiteInfo:
+    shape = tuple(value.shape)
+    pattern = subject.is_pattern(site)
+    if shape[0] != samples or len(shape) not in ((4,) if pattern else (2, 3)):
+        raise SiteError(
+            f"{site!r} cannot be stored: its shape is {shape} for {samples} samples",
+            given=site,
+            accepted="(sample, channel), (sample, token, channel), patterns (sample, head, query, key)",
+        )
+    axes = ("head", "query", "key") if pattern else ("token", "channel")[-len(shape) + 1 :]
+    if len(shape) == 2:
+        return SiteInfo(shape[1:], axes)
+    block = subject.block_of(site)
+    grid = subject.grid(size, -1 if block is None else block)
+    fits = grid is not None and grid.patches + len(subject.prefix) == shape[-2]
+    return SiteInfo(shape[1:], axes, shape[-2], grid if fits else None)
+
+
+def keep_tokens(info: SiteInfo, count: int) -> SiteInfo:
+    """The site with `count` of its tokens; sites without tokens are kept whole."""
+    if info.tokens is None:
+        return info
+    return SiteInfo((*info.shape[:-2], count, info.shape[-1]), info.axes, info.tokens, info.grid)
+
+
+def draw_tokens(seed: int, tokens: int, count: int, lengths: np.ndarray) -> np.ndarray:
+    """(sample, count) positions, each once and in order, of `lengths[k]` tokens that text or picture k has.
+
+    Sample k has its own generator, made from (seed, k): neither batches nor other samples change what is drawn. The
+    `count` smallest of one uniform number a token are taken, which depends on nothing but the generator's numbers.
+    """
+    drawn = np.empty((len(lengths), count), np.int32)
+    for k, length in enumerate(lengths):
+        keys = np.random.default_rng((seed, k)).random(tokens)[:length]
+        drawn[k] = np.sort(np.argsort(keys, kind="stable")[:count])
+    return drawn
+
+
+@dataclass(frozen=True)
+class Pass:
+    """Computes batches. `draws` has the positions to keep for each number of tokens; it is empty if all are kept."""
+
+    subject: Subject
+    sites: Mapping[str, SiteInfo]
+    dtype: str
+    draws: Mapping[int, np.ndarray]
+    ids: Sequence[str]
+    lengths: np.ndarray | None
+    on_nonfinite: OnNonfinite
+
+    def __call__(self, positions: np.ndarray, x: np.ndarray) -> dict[str, np.ndarray]:
+        """Samples at `positions` with input `x` -> for each site what lies on disk; bfloat16 as its 16 bits."""
+        import torch
+
+        dtype = {"float16": torch.float16, "float32": torch.float32, "bfloat16": torch.bfloat16}[self.dtype]
+        with torch.inference_mode():
+            values = _capture(self.subject, list(self.sites), x)
+            kept = {site: self._keep(site, value, positions) for site, value in values.items()}
+            _check_numbers(kept, dtype, [self.ids[k] for k in positions], self.on_nonfinite)
+            return {site: _to_numpy(value.to(dtype)) for site, value in kept.items()}
+
+    def _keep(self, site: str, value: Tensor, positions: np.ndarray) -> Tensor:
+        """Chosen tokens only, padding zero. Tokens, and queries of a pattern, are the axis before the last."""
+        import torch
+
+        info = self.sites[site]
+        if info.tokens is not None and self.lengths is not None:
+            padding = np.arange(info.tokens) >= self.lengths[positions, None]
+            value = value.masked_fill(_along_tokens(torch.from_numpy(padding).to(value.device), value), 0)
+        if info.tokens is not None and info.tokens in self.draws:
+            index = torch.from_numpy(self.draws[info.tokens][positions].astype(np.int64)).to(value.device)
+            shape = (*value.shape[:-2], index.shape[1], value.shape[-1])
+            value = value.gather(-2, _along_tokens(index, value).expand(shape))
+        if tuple(value.shape) != (len(positions), *info.shape):
+            raise StoreError(
+                f"{site!r} changed its shape from one sample to the next",
+                given=tuple(value.shape),
+                accepted=f"(sample, {', '.join(map(str, info.shape))})",
+            )
+        return value
+
+
+def _along_tokens(of_token: Tensor, value: Tensor) -> Tensor:
+    """(sample, token) -> as many axes as `value`, to be spread over heads and channels."""
+    return of_token.reshape(len(of_token), *(1,) * (value.ndim - 3), -1, 1)
+
+
+def _to_numpy(value: Tensor) -> np.ndarray:
+    import torch
+
+    value = value.cpu().contiguous()
+    return (value.view(torch.int16) if value.dtype == torch.bfloat16 else value).numpy()
+
+
+def _check_numbers(values: Mapping[str, Tensor], dtype: torch.dtype, ids: list[str], on_nonfinite: OnNonfinite) -> None:
+    """One look at the extremes of all sites; only if that is not plain sailing is the culprit searched for."""
+    import torch
+
+    extremes = torch.stack([torch.stack(torch.aminmax(value)).double() for value in values.values()])
+    largest = torch.finfo(dtype).max
+    if bool((extremes.abs() <= largest).all()):  # not-a-number compares as False
+        return
+    for site, value in values.items():
+        finite = torch.isfinite(value)
+        if on_nonfinite == "raise" and not bool(finite.all()):
+            sample = int((~finite).flatten(1).any(1).nonzero()[0])
+            raise StoreError(
+                f"the model gave a value that is not finite at {site!r} for sample {ids[sample]!r}",
+                given=float(value[sample][~finite[sample]][0]),
+                remedy="look at this sample; run the model in float32; on_nonfinite='keep' records it as it is",
+            )
+        over = value.abs().masked_fill(~finite, 0).double()
+        if float(over.max()) > largest:
+            sample = int(over.flatten(1).amax(1).argmax())
+            raise StoreError(
+                f"{site!r} does not fit into {str(dtype).removeprefix('torch.')}: "
+                f"its largest value is {float(over.max()):.6g}, for sample {ids[sample]!r}",
+                given=float(over.max()),
+                accepted=f"up to {largest:.6g}",
+                remedy='record with dtype="bfloat16" or dtype="float32"',
+            )
+
+
+def check_count(sites: Mapping[str, SiteInfo], count: int, lengths: np.ndarray | None, ids: Sequence[str]) -> None:
+    """Refuses to draw more tokens than a site, or the shortest text, has."""
+    with_tokens = {site: info.tokens for site, info in sites.items() if info.tokens is not None}
+    if not with_tokens:
+        raise SettingsError("none of these sites has tokens to draw from", given=count, accepted='tokens="all"')
+    site, fewest = min(with_tokens.items(), key=lambda item: item[1])
+    if count > fewest:
+        raise SettingsError(
+            f"more tokens asked for than {site!r} has", given=count, accepted=f"'all', or a number from 1 to {fewest}"
+        )
+    if lengths is not None and count > lengths.min():
+        raise SettingsError(
+            f"more tokens asked for than text {ids[int(lengths.argmin())]!r} has",
+            given=count,
+            accepted=f"'all', or a number from 1 to {lengths.min()}",
+        )
