@@ -7,7 +7,9 @@ run on Pillow images, whose resampling is the same on every machine.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
@@ -45,14 +47,18 @@ class Frame:
         x = (np.arange(self.original.width) + 0.5) * self.resized.width / self.original.width - self.left
         seen = ((y >= 0) & (y <= self.size.height))[:, None] & ((x >= 0) & (x <= self.size.width))[None, :]
         at = np.stack(np.meshgrid(x / self.size.width, y / self.size.height), -1) * 2 - 1
-        maps = torch.as_tensor(np.asarray(values, np.float32)).reshape(-1, 1, *np.shape(values)[-2:])
+        before, grid = np.shape(values)[:-2], np.shape(values)[-2:]
+        maps = torch.as_tensor(np.asarray(values, np.float32)).reshape(math.prod(before), 1, *grid)
         where = torch.as_tensor(at, dtype=torch.float32).expand(len(maps), -1, -1, -1)
         out = F.grid_sample(maps, where, mode=mode, padding_mode="border", align_corners=False).numpy()
-        out = np.where(seen, out.reshape(*np.shape(values)[:-2], *self.original), np.float32(np.nan))
-        return out
+        return np.where(seen, out.reshape(*before, *self.original), np.float32(np.nan))
 
     def to_input(self, mask: np.ndarray) -> np.ndarray:
         """Carries a label map (height, width) of the original picture to the model's input, without mixing labels."""
+        if mask.shape != self.original:
+            raise ImageError(
+                "a mask that is not as large as its picture", given=mask.shape, accepted=f"{self.original}"
+            )
         y = (np.arange(self.size.height) + self.top + 0.5) * self.original.height / self.resized.height
         x = (np.arange(self.size.width) + self.left + 0.5) * self.original.width / self.resized.width
         rows = np.clip(np.floor(y).astype(int), 0, self.original.height - 1)
@@ -61,6 +67,8 @@ class Frame:
 
     def patch_box(self, grid: Grid, patch: int) -> tuple[float, float, float, float]:
         """The patch as (x0, y0, x1, y1) in original pixels."""
+        if not 0 <= patch < grid.patches:
+            raise SettingsError("no such patch", given=patch, accepted=f"0 to {grid.patches - 1}; no prefix tokens")
         row, column = divmod(patch, grid.columns)
         fy, fx = self.original.height / self.resized.height, self.original.width / self.resized.width
         h, w = self.size.height / grid.rows, self.size.width / grid.columns
@@ -72,8 +80,9 @@ class Frame:
 class Preprocess:
     """What a model does to a picture before it looks.
 
-    `resize` is an int (the shorter side gets this length) or a `Size` (both sides, aspect not kept); `source` says where
-    the numbers come from, so that an assumption never passes for knowledge.
+    `resize` is an int (the shorter side gets this length) or a `Size` (both sides, aspect not kept). `source` says
+    where the numbers come from, so that an assumption never passes for knowledge. `rounding` is for a crop whose middle
+    falls between two pixels: torchvision and timm round half to even, Hugging Face rounds down.
     """
 
     size: Size
@@ -82,13 +91,22 @@ class Preprocess:
     std: tuple[float, float, float] = IMAGENET_STD
     interpolation: str = "bicubic"
     source: str = "given"
+    rounding: Literal["even", "down"] = "even"
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "size", Size(*self.size))
+        object.__setattr__(
+            self, "resize", Size(*self.resize) if isinstance(self.resize, Sequence) else int(self.resize)
+        )
         if self.interpolation not in INTERPOLATIONS:
             raise SettingsError("unknown interpolation", given=self.interpolation, accepted=INTERPOLATIONS)
         shorter = self.resize if isinstance(self.resize, int) else min(self.resize)
         if shorter < 1 or min(self.size) < 1:
             raise SettingsError("sizes must be positive", given=(self.size, self.resize))
+        if len(self.mean) != 3 or len(self.std) != 3 or not all(v > 0 for v in self.std):
+            raise SettingsError("mean and std have three values, std above 0", given=(self.mean, self.std))
+        if self.rounding not in ("even", "down"):
+            raise SettingsError("unknown rounding", given=self.rounding, accepted=("even", "down"))
 
     def at(self, height: int, width: int | None = None) -> Preprocess:
         """The same steps for another input size; the share that the crop cuts away stays the same."""
@@ -96,8 +114,9 @@ class Preprocess:
         if isinstance(self.resize, int):
             resize: int | Size = max(min(size), round(self.resize * min(size) / min(self.size)))
         else:
-            resize = size
-        return Preprocess(size, resize, self.mean, self.std, self.interpolation, self.source)
+            sides = zip(size, self.resize, self.size, strict=True)
+            resize = Size(*(max(new, round(to * new / old)) for new, to, old in sides))
+        return replace(self, size=size, resize=resize)
 
     def frame(self, original: Size) -> Frame:
         """Where the model's input lies in a picture of this size."""
@@ -114,14 +133,17 @@ class Preprocess:
                 given=f"picture {tuple(original)}, resized {tuple(resized)}, crop {tuple(self.size)}",
                 remedy="use a Preprocess whose resize is at least its size",
             )
-        top = round((resized.height - self.size.height) / 2)
-        left = round((resized.width - self.size.width) / 2)
+        middle = round if self.rounding == "even" else math.floor
+        top = middle((resized.height - self.size.height) / 2)
+        left = middle((resized.width - self.size.width) / 2)
         return Frame(Size(*original), resized, top, left, self.size)
 
     def __call__(self, image: Image) -> np.ndarray:
         """An RGB picture -> float32 (colour, row, column), ready for the model."""
         from PIL import Image as pil
 
+        if image.mode != "RGB":
+            raise ImageError("only RGB pictures are preprocessed", given=image.mode, remedy="open it with vt.ImageSet")
         frame = self.frame(Size(image.height, image.width))
         if frame.resized != frame.original:
             image = image.resize(
