@@ -9,7 +9,7 @@ from vitreous.laws import residual_error
 from vitreous.models import match
 from vitreous.models.families import FAMILIES
 from vitreous.models.family import Family
-from vitreous.models.sources import SOURCES, split_name
+from vitreous.models.sources import RANDOM, SOURCES, split_name
 from vitreous.models.subject import Subject, read_blocks
 from vitreous.preprocess import Preprocess
 
@@ -51,6 +51,21 @@ def load(
         tokenizer=loaded.tokenizer,
         notes=loaded.notes,
     )
+
+
+def skeleton(name: str, **kwargs: Any) -> Subject:
+    """The architecture of a model without its weights, for looking at sites: cheap for models of any size.
+
+    It cannot be run: its tensors have shapes and no values.
+    """
+    import torch
+
+    source, rest = split_name(name)
+    if source == "bundled":
+        return load(name, device="cpu")
+    with torch.device("meta"):
+        loaded = SOURCES[source].load(rest, RANDOM, kwargs)
+    return wrap(loaded.module, name=name, preprocess=loaded.preprocess, tokenizer=loaded.tokenizer, notes=loaded.notes)
 
 
 def wrap(

@@ -21,6 +21,7 @@ GAPS = {
     "Swin": "attention runs in shifted windows, so a block has no one pattern over all tokens",
     "Maxx": "attention runs in windows and grids, so a block has no one pattern over all tokens",
     "NaFlexVit": "pictures of different grids share one batch, so a token has no fixed place",
+    "DiffParallelScalingBlock": "attention and MLP run side by side, so there is no resid.mid between them",
     "ParallelScalingBlock": "attention and MLP run side by side, so there is no resid.mid between them",
     "ParallelThingsBlock": "several attentions run side by side, so a block has no one pattern",
 }

@@ -50,5 +50,5 @@ TIMM_VIT_POST = replace(
     name="timm ViT (norm after)",
     block_classes=("ResPostBlock", "EvaBlockPostNorm"),
     sites={**TIMM_VIT.sites, "resid.mid": Site("{block}.mlp", "in")},
-    examples=("timm:vit_relpos_base_patch16_rpn_224",),
+    examples=("timm:vit_base_patch16_rpn_224",),
 )

@@ -1,0 +1,72 @@
+"""Writes what documentation can be made to say by running the code: the laws of every family, and the commands' help."""
+
+from __future__ import annotations
+
+import re
+import sys
+from pathlib import Path
+
+DOCS = Path(__file__).parent
+sys.path.insert(0, str(DOCS.parent / "tests" / "conformance"))
+
+
+def put(page: str, name: str, text: str) -> None:
+    """Replaces what stands between the markers of the page."""
+    path = DOCS / page
+    pattern = re.compile(rf"(<!-- table: {name} -->\n).*?(<!-- end -->)", re.DOTALL)
+    path.write_text(pattern.sub(lambda m: f"{m[1]}{text}\n{m[2]}", path.read_text()))
+
+
+def families_table() -> str:
+    from zoo import ZOO, build
+
+    import vitreous as vt
+
+    head = "| model | family | output bits | hooks left | residual identity | tokens | attentions | opened vs fused | gradients |"
+    lines = [head, "|" + " --- |" * 9]
+    for variant, (family, *_) in ZOO.items():
+        subject = vt.wrap(build(variant))
+        laws = [_cell(law) for law in vt.check_laws(subject)]
+        if not subject.family.attention:
+            laws[4:] = ["none", "", laws[4]]
+        blocks = f" of {subject.depth}"
+        laws[6] += blocks
+        laws[4] += blocks if subject.family.attention else ""
+        lines.append(f"| {variant} | {family} | {' | '.join(laws)} |")
+    return "\n".join(lines)
+
+
+def _cell(law) -> str:
+    value = (
+        f"{law.value:.0e}" if isinstance(law.value, float) and law.value else str(law.value).replace("0.0", "0 exactly")
+    )
+    return value.replace("bitwise", "the same") if law.holds else f"**broken: {value}**"
+
+
+def command_help() -> str:
+    """Help of every command, as plain text."""
+    import typer
+
+    from vitreous.cli import app
+
+    root = typer.main.get_command(app)
+    parts = []
+    for name in ("", *root.commands):
+        command = root.commands[name] if name else root
+        title = f"vitreous {name}".strip()
+        rows = [_option(p) for p in command.params if name or p.name != "help"]
+        parts.append(f"## `{title}`\n\n{command.help}\n\n| | |\n| --- | --- |\n" + "\n".join(rows))
+    return "\n\n".join(parts)
+
+
+def _option(parameter) -> str:
+    names = parameter.metavar or parameter.name.upper() if parameter.param_type_name == "argument" else ""
+    names = names or ", ".join([*parameter.opts, *parameter.secondary_opts])
+    default = parameter.default
+    shown = f" Default: `{default}`." if default is not None and default is not False and not callable(default) else ""
+    return f"| `{names}` | {parameter.help or ''}{shown} |"
+
+
+if __name__ == "__main__":
+    put("families.md", "families", families_table())
+    put("cli.md", "commands", command_help())

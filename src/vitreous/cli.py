@@ -1,0 +1,246 @@
+"""The command `vitreous`. Each command is a thin layer over one public function; results go to standard output."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
+
+import typer
+
+from vitreous.errors import SettingsError, VitreousError
+
+if TYPE_CHECKING:
+    from vitreous.images import ImageSet
+    from vitreous.models.subject import Subject
+    from vitreous.texts import TextSet
+
+app = typer.Typer(
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    help="Makes transformers transparent: what units, sub-units, tokens and layers stand for, with the evidence.",
+)
+
+Json = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")]
+Seed = Annotated[int, typer.Option(help="Seed of every random choice.")]
+Device = Annotated[str, typer.Option(help="auto, cpu, cuda or mps.")]
+Weights = Annotated[str | None, typer.Option(help="Local .safetensors or .pth file, or 'random'.")]
+Settings = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="KEY=VALUE", help="Setting of the model's own constructor; may be repeated."),
+]
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        from vitreous import __version__
+
+        typer.echo(f"vitreous {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _main(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print it and stop.")
+    ] = False,
+) -> None:
+    del version
+
+
+@contextmanager
+def _plain_errors() -> Iterator[None]:
+    """What we refuse on purpose is a message, not a traceback; an interrupted run says that nothing is lost."""
+    try:
+        yield
+    except VitreousError as error:
+        _stop(str(error), 2)
+    except KeyboardInterrupt:
+        _stop("interrupted; run the same command again to go on", 130)
+
+
+def _stop(message: str, code: int) -> NoReturn:
+    typer.secho(message, fg="red", err=True)
+    raise typer.Exit(code)
+
+
+def _parse_settings(pairs: list[str] | None) -> dict[str, Any]:
+    """`img_size=224` -> {"img_size": 224}: values are JSON where they can be, text otherwise."""
+    settings: dict[str, Any] = {}
+    for pair in pairs or []:
+        key, equals, value = pair.partition("=")
+        if not equals or not key:
+            raise SettingsError("a setting is KEY=VALUE", given=pair, accepted="--set img_size=224")
+        try:
+            settings[key] = json.loads(value)
+        except json.JSONDecodeError:
+            settings[key] = value
+    return settings
+
+
+# -- commands
+
+
+@app.command()
+def demo(
+    out: Annotated[Path, typer.Option(help="Folder for the run.")] = Path("vitreous-demo"),
+    scenes: Annotated[int, typer.Option(help="How many scenes to look at.", min=16)] = 512,
+    seed: Seed = 0,
+    device: Device = "auto",
+) -> None:
+    """Records the bundled models on scenes and writes a first report. Needs no network."""
+    from vitreous.demo import run_demo
+
+    with _plain_errors():
+        report = run_demo(out, scenes=scenes, seed=seed, device=device)
+    typer.echo(f"report: {report}")
+
+
+@app.command()
+def models(
+    source: Annotated[str | None, typer.Argument(help="timm, hf, torchvision or bundled.")] = None,
+    like: Annotated[str, typer.Option(help="Only names that match, e.g. '*dinov2*'.")] = "*",
+    as_json: Json = False,
+) -> None:
+    """What can be loaded: families and sources, or all names of one source."""
+    from vitreous.cli_text import family_rows, name_rows, print_table, source_rows
+    from vitreous.models.sources import SOURCES
+
+    with _plain_errors():
+        if source is not None and source not in SOURCES:
+            raise SettingsError("unknown source", given=source, accepted=tuple(SOURCES))
+        if source is not None:
+            names = name_rows(source, like)
+            typer.echo(json.dumps(names) if as_json else "\n".join(names) or f"no name of {source} matches {like!r}")
+        elif as_json:
+            typer.echo(json.dumps({"sources": source_rows(), "families": family_rows()}, indent=1))
+        else:
+            print_table("Sources", source_rows())
+            print_table("Families", family_rows())
+
+
+@app.command()
+def sites(
+    model: Annotated[str, typer.Argument(help="Such as timm:vit_small_patch14_dinov2 or hf:./folder.")],
+    match: Annotated[str, typer.Option(help="Only sites that match, e.g. 'blocks.-1.*'.")] = "*",
+    check: Annotated[bool, typer.Option("--check", help="Also run the laws of its family on random input.")] = False,
+    settings: Settings = None,
+    as_json: Json = False,
+) -> None:
+    """The places in a model that can be recorded or replaced. Reads the architecture only: no weights are fetched."""
+    from vitreous.cli_text import print_laws, print_subject, subject_facts
+    from vitreous.laws import check_laws
+    from vitreous.subjects import load, skeleton
+
+    with _plain_errors():
+        values = _parse_settings(settings)
+        weights = None if model.startswith("bundled:") else "random"
+        subject = load(model, weights=weights, device="cpu", **values) if check else skeleton(model, **values)
+        names = subject.sites if match == "*" else subject.resolve(match)
+        laws = check_laws(subject) if check else ()
+    if as_json:
+        facts = subject_facts(subject) | {"sites": list(names)}
+        typer.echo(json.dumps(facts | ({"laws": [vars(law) for law in laws]} if check else {}), indent=1))
+        return
+    print_subject(subject, names)
+    print_laws(laws)
+    if any(not law.holds for law in laws):
+        raise typer.Exit(1)
+
+
+@app.command()
+def record(
+    model: Annotated[str, typer.Argument(help="Such as timm:vit_small_patch14_dinov2 or bundled:scenes-text.")],
+    data: Annotated[str, typer.Argument(help="Folder, zip, picture, scenes:N, LAYOUT:ROOT, or a .txt file of texts.")],
+    out: Annotated[Path, typer.Option(help="Folder for the store.")],
+    sites: Annotated[list[str] | None, typer.Option("--site", help="Site or glob; may be repeated.")] = None,
+    tokens: Annotated[str, typer.Option(help="'all', or how many random tokens a sample.")] = "all",
+    dtype: Annotated[str, typer.Option(help="float16, bfloat16 or float32.")] = "float16",
+    size: Annotated[int | None, typer.Option(help="Input size in pixels, where it is not the model's own.")] = None,
+    batch_size: Annotated[int | None, typer.Option(min=1)] = None,
+    shard_mb: Annotated[float, typer.Option(help="Size of one shard in MB.")] = 256,
+    split: Annotated[str | None, typer.Option(help="Split of a data set layout.")] = None,
+    on_error: Annotated[str, typer.Option(help="raise, or skip unreadable pictures and list them.")] = "raise",
+    weights: Weights = None,
+    settings: Settings = None,
+    resume: Annotated[bool, typer.Option(help="Go on with an unfinished store.")] = True,
+    seed: Seed = 0,
+    device: Device = "auto",
+    as_json: Json = False,
+) -> None:
+    """Records activations into a store. Killed and run again, it goes on and ends with the same bytes."""
+    from vitreous.cli_text import print_store, store_facts
+    from vitreous.recording import record as record_into
+    from vitreous.subjects import load
+
+    with _plain_errors():
+        subject = load(model, weights=weights, device=device, **_parse_settings(settings))
+        for note in subject.notes:
+            typer.echo(note, err=True)
+        if tokens != "all" and not tokens.isdigit():
+            raise SettingsError("tokens is 'all' or a number", given=tokens)
+        store = record_into(
+            subject,
+            _open_data(data, subject, split, on_error, seed),
+            sites or ["blocks.*.resid.out"],
+            out=out,
+            tokens="all" if tokens == "all" else int(tokens),
+            dtype=dtype,  # type: ignore[arg-type]
+            size=size,
+            batch_size=batch_size,
+            shard_mb=shard_mb,
+            resume=resume,
+            seed=seed,
+        )
+    typer.echo(json.dumps(store_facts(store), indent=1)) if as_json else print_store(store)
+
+
+@app.command()
+def inspect(
+    store: Annotated[Path, typer.Argument(help="Folder of a store.")],
+    verify: Annotated[bool, typer.Option("--verify", help="Read every byte and compare with the manifest.")] = False,
+    as_json: Json = False,
+) -> None:
+    """What a store holds; with --verify, whether it is whole. Ends with status 1 if it is not."""
+    from vitreous.cli_text import print_problems, print_store, store_facts
+    from vitreous.store import Store
+
+    with _plain_errors():
+        opened = Store.open(store, allow_partial=True)
+        problems = opened.verify(progress=sys.stderr.isatty()) if verify else []
+    if as_json:
+        facts = store_facts(opened) | ({"problems": [str(p) for p in problems]} if verify else {})
+        typer.echo(json.dumps(facts, indent=1))
+    else:
+        print_store(opened)
+        if verify:
+            print_problems(problems)
+    if problems:
+        raise typer.Exit(1)
+
+
+def _open_data(data: str, subject: Subject, split: str | None, on_error: str, seed: int) -> ImageSet | TextSet:
+    """What DATA names: scenes, a published layout, texts for a language model, or pictures."""
+    from vitreous.datasets import LAYOUTS, dataset
+    from vitreous.images import ImageSet
+    from vitreous.scenery import scenes
+    from vitreous.texts import TextSet
+
+    kind, colon, rest = data.partition(":")
+    if subject.modality == "text":
+        path = Path(data)
+        if not path.is_file():
+            raise SettingsError(f"{subject.name} reads texts", given=data, accepted="a text file, one text a line")
+        return TextSet.from_texts(path.read_text().splitlines(), subject.tokenizer)
+    if colon and kind == "scenes":
+        if not rest.isdigit():
+            raise SettingsError("scenes:N needs a number", given=data, accepted="scenes:512")
+        size = subject.preprocess.size if subject.preprocess else (64, 64)
+        return scenes(int(rest), size=min(size), seed=seed)
+    if colon and kind in LAYOUTS:
+        return dataset(kind, rest, **({"split": split} if split else {}))
+    return ImageSet.open(data, on_error=on_error)
