@@ -12,8 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image, ImageOps
 
-from vitreous.decode import FORMATS, SUFFIXES, decode, decode_mask, to_rgb
 from vitreous.errors import ImageError
+from vitreous.images.decode import FORMATS, SUFFIXES, decode, decode_mask, to_rgb
 
 
 def encoded(image: Image.Image, kind: str = "PNG", **options) -> bytes:

@@ -12,7 +12,7 @@ from picture_files import pixels, png, some, write, write_zip
 
 from vitreous.errors import ImageError, SettingsError
 from vitreous.images import ImageSet
-from vitreous.sources import natural
+from vitreous.images.sources import natural
 
 
 def test_a_folder_of_class_folders(tmp_path):

@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from vitreous.decode import Decoded, to_rgb
 from vitreous.errors import ImageError
-from vitreous.sources import Marks
+from vitreous.images.decode import Decoded, to_rgb
+from vitreous.images.sources import Marks
 
 Maps = Sequence[np.ndarray | None] | np.ndarray | None
 Held = np.ndarray | Sequence[np.ndarray | Decoded]  # arrays (row, column[, colour]) uint8, or pictures made upright

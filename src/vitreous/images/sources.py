@@ -13,8 +13,8 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from vitreous.decode import SUFFIXES, Decoded, decode
 from vitreous.errors import ImageError
+from vitreous.images.decode import SUFFIXES, Decoded, decode
 
 SIDECARS = frozenset(
     ".txt .md .rst .json .jsonl .csv .tsv .xml .yaml .yml .toml .ini .html .htm .pdf .npy .npz .mat .pkl .pt .pth "

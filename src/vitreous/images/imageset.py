@@ -15,10 +15,18 @@ from zipfile import is_zipfile
 
 import numpy as np
 
-from vitreous.adapters import adapt
-from vitreous.arrays import Arrays, check_about, check_boxes, check_labels, check_map, pictures_from_arrays, size_of
 from vitreous.errors import ImageError, SettingsError
-from vitreous.sources import Archive, Files, Folder, Source, existing, folder_labels, list_folder, pick_pictures
+from vitreous.images.adapters import adapt
+from vitreous.images.arrays import (
+    Arrays,
+    check_about,
+    check_boxes,
+    check_labels,
+    check_map,
+    pictures_from_arrays,
+    size_of,
+)
+from vitreous.images.sources import Archive, Files, Folder, Source, existing, folder_labels, list_folder, pick_pictures
 
 if TYPE_CHECKING:
     from PIL.Image import Image

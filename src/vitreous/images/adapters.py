@@ -14,10 +14,10 @@ from typing import Any
 
 import numpy as np
 
-from vitreous.arrays import array_contents, eight_bits
-from vitreous.decode import Decoded, decode, to_rgb
 from vitreous.errors import ImageError
-from vitreous.sources import Marks, Source
+from vitreous.images.arrays import array_contents, eight_bits
+from vitreous.images.decode import Decoded, decode, to_rgb
+from vitreous.images.sources import Marks, Source
 
 
 @dataclass(frozen=True)
