@@ -6,8 +6,8 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
-from reference.topk import top_rows
 
+from reference.topk import top_rows
 from vitreous.kernels import topk
 
 # few different values, so that ties are the rule; both infinities among them

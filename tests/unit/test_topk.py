@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from reference.topk import top_rows
 
+from reference.topk import top_rows
 from vitreous.errors import SettingsError
 from vitreous.kernels import topk
 from vitreous.kernels.topk import TopK

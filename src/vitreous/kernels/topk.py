@@ -1,8 +1,8 @@
 """The k largest rows of every unit, over any number of rows, in memory for k rows a unit.
 
-A row can only enter if it beats the unit's present k-th value, so each piece of rows costs one comparison an element and
-a sort of the few that beat it. Pieces grow with the rows already seen: in random order about k rows a unit enter each
-time that the number of rows doubles.
+A row can only enter if it beats the unit's present k-th value, so each piece of rows costs one comparison an element
+and a sort of the few that beat it. Pieces grow with the rows already seen: in random order about k rows a unit enter
+each time that the number of rows doubles.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class TopK:
         ids: np.ndarray | Tensor | int | None = None,
         groups: np.ndarray | Tensor | None = None,
     ) -> None:
-        """Takes rows (row, unit). `ids` are one a row, or that of the first row; None counts on from the last update."""
+        """Takes rows (row, unit). `ids` is one a row, or that of the first row; None counts on from the last update."""
         values = _array(values)
         if values.ndim != 2 or values.shape[1] != self.units:
             raise SettingsError(

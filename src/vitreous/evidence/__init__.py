@@ -1,0 +1,1 @@
+"""Numbers that say whether a finding is real: pure functions of arrays."""
