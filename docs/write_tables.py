@@ -1,4 +1,4 @@
-"""Writes what documentation can be made to say by running the code: the laws of every family, and the commands' help."""
+"""Writes what the documentation can learn from running code: the laws of every family, and the commands' help."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ def families_table() -> str:
 
     import vitreous as vt
 
-    head = "| model | family | output bits | hooks left | residual identity | tokens | attentions | opened vs fused | gradients |"
-    lines = [head, "|" + " --- |" * 9]
+    columns = "model, family, output bits, hooks left, residual identity, tokens, attentions, opened, gradients"
+    lines = [f"| {columns.replace(', ', ' | ')} |", "|" + " --- |" * 9]
     for variant, (family, *_) in ZOO.items():
         subject = vt.wrap(build(variant))
         laws = [_cell(law) for law in vt.check_laws(subject)]
