@@ -28,7 +28,7 @@ from timm.layers import trunc_normal_
 from timm.models.vision_transformer import Block, VisionTransformer
 from torch import Tensor, nn
 
-import vitreous.scenes
+import vitreous.scenery
 from scene_probes import (
     GRID,
     PATCH,
@@ -323,7 +323,7 @@ def code_hash() -> str:
     """Of everything that decides what the weights become, so that a file names the code that made it."""
     here = Path(__file__).parent
     parts = [here / "bundled_models.py", here / "scene_probes.py", Path(captions.__file__)]
-    parts += sorted(Path(vitreous.scenes.__file__).parent.glob("*.py"))
+    parts += sorted(Path(vitreous.scenery.__file__).parent.glob("*.py"))
     return hashlib.sha256(b"".join(part.read_bytes() for part in parts)).hexdigest()
 
 

@@ -18,7 +18,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from vitreous.models.captions import LONGEST, CaptionTower
-from vitreous.scenes import ATTRIBUTES, render_scene, vocabulary
+from vitreous.scenery import ATTRIBUTES, render_scene, vocabulary
 
 WIDTH, SIDE, PATCH, GRID = 128, 64, 8, 8
 WORDS = vocabulary()

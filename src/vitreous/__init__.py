@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from vitreous.models.site import Site as Site
     from vitreous.models.subject import Subject as Subject
     from vitreous.preprocess import Preprocess as Preprocess
-    from vitreous.record import record as record
-    from vitreous.scenes import scenes as scenes
+    from vitreous.recording import record as record
+    from vitreous.scenery import scenes as scenes
     from vitreous.store import Store as Store
     from vitreous.subjects import load as load
     from vitreous.subjects import wrap as wrap
@@ -44,8 +44,8 @@ _PUBLIC = {
     "load": "subjects",
     "open_attention": "attention",
     "patch": "hooks",
-    "record": "record",
-    "scenes": "scenes",
+    "record": "recording",
+    "scenes": "scenery",
     "wrap": "subjects",
 }
 

@@ -6,8 +6,8 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from vitreous.scenes import Scene, render_scene, scenes
-from vitreous.scenes.scene import ATTRIBUTES
+from vitreous.scenery import Scene, render_scene, scenes
+from vitreous.scenery.scene import ATTRIBUTES
 
 seeds = st.integers(0, 2**64 - 1)
 indices = st.integers(0, 2**63 - 1)

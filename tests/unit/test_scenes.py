@@ -11,12 +11,12 @@ import numpy as np
 import pytest
 
 from vitreous.errors import SettingsError
-from vitreous.scenes import ATTRIBUTES, Scene, render_scene, scenes, vocabulary
-from vitreous.scenes.draws import Draws
-from vitreous.scenes.layout import MIN_VISIBLE, lay_out
-from vitreous.scenes.palette import COLOURS
-from vitreous.scenes.shapes import SHAPES, distance
-from vitreous.scenes.textures import BACKGROUND_TEXTURES
+from vitreous.scenery import ATTRIBUTES, Scene, render_scene, scenes, vocabulary
+from vitreous.scenery.draws import Draws
+from vitreous.scenery.layout import MIN_VISIBLE, lay_out
+from vitreous.scenery.palette import COLOURS
+from vitreous.scenery.shapes import SHAPES, distance
+from vitreous.scenery.textures import BACKGROUND_TEXTURES
 
 
 @pytest.fixture(scope="module")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from vitreous.scenes.draws import Draws
+from vitreous.scenery.draws import Draws
 
 Tone = tuple[float, float, float]
 """Red, green, blue in [0, 1]."""

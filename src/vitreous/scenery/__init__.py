@@ -4,7 +4,7 @@ Made for planted-truth experiments: every pixel's owner and every object's shape
 known. `scenes` makes a set of pictures, `render_scene` one scene alone, wherever and in whatever order it is wanted.
 """
 
-from vitreous.scenes.gallery import scenes
-from vitreous.scenes.scene import ATTRIBUTES, Scene, SceneObject, render_scene, vocabulary
+from vitreous.scenery.gallery import scenes
+from vitreous.scenery.scene import ATTRIBUTES, Scene, SceneObject, render_scene, vocabulary
 
 __all__ = ["ATTRIBUTES", "Scene", "SceneObject", "render_scene", "scenes", "vocabulary"]

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from vitreous.scenes.draws import Draws
-from vitreous.scenes.shapes import turned
+from vitreous.scenery.draws import Draws
+from vitreous.scenery.shapes import turned
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from vitreous.errors import SettingsError
-from vitreous.scenes.scene import ATTRIBUTES, check_settings, render_scene
+from vitreous.scenery.scene import ATTRIBUTES, check_settings, render_scene
 
 if TYPE_CHECKING:
     from vitreous.images import ImageSet

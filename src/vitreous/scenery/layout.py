@@ -12,10 +12,10 @@ from functools import lru_cache
 
 import numpy as np
 
-from vitreous.scenes.draws import Draws
-from vitreous.scenes.palette import COLOURS
-from vitreous.scenes.shapes import COSINE, SHAPES, SINE, distance
-from vitreous.scenes.textures import BACKGROUND_TEXTURES, OBJECT_TEXTURES
+from vitreous.scenery.draws import Draws
+from vitreous.scenery.palette import COLOURS
+from vitreous.scenery.shapes import COSINE, SHAPES, SINE, distance
+from vitreous.scenery.textures import BACKGROUND_TEXTURES, OBJECT_TEXTURES
 
 SIZES: dict[str, tuple[float, float]] = {"small": (0.106, 0.124), "medium": (0.155, 0.180), "large": (0.225, 0.260)}
 """Size name -> radius in widths of the picture, (low, high)."""

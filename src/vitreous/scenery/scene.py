@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 
 from vitreous.errors import SettingsError
-from vitreous.scenes.draws import Draws
-from vitreous.scenes.layout import SIZES, Layout, lay_out
-from vitreous.scenes.paint import Painted, paint
-from vitreous.scenes.palette import COLOURS
-from vitreous.scenes.shapes import SHAPES
-from vitreous.scenes.textures import BACKGROUND_TEXTURES, OBJECT_TEXTURES
+from vitreous.scenery.draws import Draws
+from vitreous.scenery.layout import SIZES, Layout, lay_out
+from vitreous.scenery.paint import Painted, paint
+from vitreous.scenery.palette import COLOURS
+from vitreous.scenery.shapes import SHAPES
+from vitreous.scenery.textures import BACKGROUND_TEXTURES, OBJECT_TEXTURES
 
 ATTRIBUTES: dict[str, tuple[str, ...]] = {
     "shape": tuple(SHAPES),

@@ -11,11 +11,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from vitreous.scenes.draws import Draws, grain
-from vitreous.scenes.layout import Layout, Placed
-from vitreous.scenes.palette import Tone, background_tones, object_tones
-from vitreous.scenes.shapes import COSINE, SHAPES, SINE, distance
-from vitreous.scenes.textures import BACKGROUND_TEXTURES, OBJECT_TEXTURES, Cloth
+from vitreous.scenery.draws import Draws, grain
+from vitreous.scenery.layout import Layout, Placed
+from vitreous.scenery.palette import Tone, background_tones, object_tones
+from vitreous.scenery.shapes import COSINE, SHAPES, SINE, distance
+from vitreous.scenery.textures import BACKGROUND_TEXTURES, OBJECT_TEXTURES, Cloth
 
 SAMPLES = 2
 SHADOW = 0.03

@@ -1,0 +1,43 @@
+"""Documentation runs, or does not exist: every ```python block of the README and of docs/, page by page."""
+
+from __future__ import annotations
+
+import re
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+
+
+def blocks(page: Path) -> list[str]:
+    return re.findall(r"^```python\n(.*?)^```", page.read_text(), re.DOTALL | re.MULTILINE)
+
+
+@pytest.mark.parametrize("page", [p for p in PAGES if blocks(p)], ids=lambda p: p.name)
+def test_examples_run(page, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    space: dict = {"__name__": "__main__"}
+    for number, block in enumerate(blocks(page)):
+        exec(compile(block, f"{page.name}, block {number}", "exec"), space)
+
+
+def test_every_page_is_in_the_navigation():
+    navigation = (ROOT / "mkdocs.yml").read_text()
+    lost = [p.name for p in (ROOT / "docs").glob("*.md") if p.name not in navigation]
+    assert not lost
+
+
+def test_links_between_pages_lead_somewhere():
+    for page in PAGES:
+        for target in re.findall(r"\]\(([\w./-]+\.(?:md|png|json|py))\)", page.read_text()):
+            assert (page.parent / target).exists(), f"{page.name} -> {target}"
+
+
+def test_the_help_in_the_documentation_is_the_help():
+    sys.path.insert(0, str(ROOT / "docs"))
+    from write_tables import command_help
+
+    assert command_help() in (ROOT / "docs" / "cli.md").read_text(), "run `make docs`"
