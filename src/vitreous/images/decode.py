@@ -68,7 +68,7 @@ class Decoded:
 
 def decode(data: bytes, name: str) -> Decoded:
     """The picture in a file's bytes. `name` is only for messages."""
-    image = _load(data, name)
+    image = load(data, name)
     if image.format in ("JPEG", "MPO") and image.mode == "CMYK" and "adobe" not in image.info:
         from PIL import ImageChops
 
@@ -80,7 +80,7 @@ def decode(data: bytes, name: str) -> Decoded:
 
 def decode_mask(data: bytes, name: str) -> np.ndarray:
     """The label map (height, width) in a file's bytes: palette positions or grey values, never colours."""
-    image = _load(data, name)
+    image = load(data, name)
     if image.format in ("JPEG", "MPO"):
         raise ImageError(
             "a mask stored as JPEG: compression has mixed its labels",
@@ -138,8 +138,8 @@ def _formats() -> tuple[str, ...]:
     return tuple(name for name in FORMATS if name in pil.OPEN)
 
 
-def _load(data: bytes, name: str) -> Image:
-    """Opens and decodes, so that damage shows here and nowhere else."""
+def load(data: bytes, name: str) -> Image:
+    """The picture as it is stored, fully decoded, so that damage shows here and nowhere else."""
     from PIL import Image as pil
 
     if not data:

@@ -120,16 +120,19 @@ class Files:
     files: Folder | Archive
     names: tuple[str, ...]
     sides: Mapping[str, Side] = field(default_factory=dict)
+    facts: Sequence[Mapping[str, Any]] | None = None  # goes into `about` as it is
+    decode: Callable[[bytes, str], Decoded] = decode
 
     def image(self, at: int) -> Decoded:
-        return decode(self.files.read(self.names[at]), self.files.where(self.names[at]))
+        return self.decode(self.files.read(self.names[at]), self.files.where(self.names[at]))
 
     def marks(self, at: int) -> Marks:
         found: dict[str, Any] = {}
         for part, side in self.sides.items():
             if (name := side.names[at]) is not None:
                 found[part] = side.decode(self.files.read(name), self.files.where(name))
-        found["about"] = {"file": self.names[at], **found.get("about", {})}
+        facts = {} if self.facts is None else self.facts[at]
+        found["about"] = {"file": self.names[at], **facts, **found.get("about", {})}
         return Marks(**found)
 
     def contents(self, at: int) -> Iterator[bytes]:
