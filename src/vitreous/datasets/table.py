@@ -8,17 +8,15 @@ from functools import partial
 from pathlib import Path
 from types import MappingProxyType
 
-from vitreous.datasets import (
-    cifar,
-    cityscapes,
-    coco_stuff,
-    dtd,
-    imagenet,
-    imagenet_segmentation,
-    pets,
-    potsdam,
-    voc,
-)
+from vitreous.datasets.cifar import load as load_cifar
+from vitreous.datasets.cityscapes import load as load_cityscapes
+from vitreous.datasets.coco_stuff import load as load_coco_stuff
+from vitreous.datasets.dtd import load as load_dtd
+from vitreous.datasets.imagenet import load as load_imagenet
+from vitreous.datasets.imagenet_segmentation import load as load_imagenet_segmentation
+from vitreous.datasets.pets import load as load_pets
+from vitreous.datasets.potsdam import load as load_potsdam
+from vitreous.datasets.voc import load as load_voc
 from vitreous.errors import ImageError
 from vitreous.images import ImageSet
 from vitreous.images.imageset import OnError, checked
@@ -39,7 +37,7 @@ _DTD = ("test", "train", "val", *(f"{s}{k}" for s in ("train", "val", "test") fo
 _ROWS = (
     Layout(
         "voc2012",
-        voc.load,
+        load_voc,
         ("val", "train", "trainval"),
         "VOCdevkit/VOC2012 with JPEGImages, SegmentationClass, ImageSets/Segmentation/SPLIT.txt; "
         "SegmentationObject and Annotations where there are any",
@@ -47,7 +45,7 @@ _ROWS = (
     ),
     Layout(
         "cocostuff27",
-        coco_stuff.load,
+        load_coco_stuff,
         ("val", "train"),
         "images/SPLIT2017 (or SPLIT2017), annotations/SPLIT2017 or stuffthingmaps/SPLIT2017; "
         "curated/SPLIT2017/Coco164kFull_Stuff_Coarse_7.txt where there is one",
@@ -55,28 +53,28 @@ _ROWS = (
     ),
     Layout(
         "cityscapes",
-        partial(cityscapes.load, classes=19),
+        partial(load_cityscapes, classes=19),
         ("val", "train", "test"),
         "leftImg8bit/SPLIT/CITY/*_leftImg8bit.png, gtFine/SPLIT/CITY/*_gtFine_labelIds.png",
         "non-commercial research, registration",
     ),
     Layout(
         "cityscapes27",
-        partial(cityscapes.load, classes=27),
+        partial(load_cityscapes, classes=27),
         ("val", "train", "test"),
         "as cityscapes",
         "non-commercial research, registration",
     ),
     Layout(
         "potsdam3",
-        potsdam.load,
+        load_potsdam,
         ("test", "train", "unlabelled", "all"),
         "imgs/*.mat and gt/*.mat (or both *.png), labelled_train.txt, labelled_test.txt, unlabelled_train.txt",
         "ISPRS benchmark terms, research",
     ),
     Layout(
         "imagenet",
-        imagenet.load,
+        load_imagenet,
         ("val", "train"),
         "SPLIT/SYNSET/*.JPEG (also below ILSVRC/Data/CLS-LOC), or val/*.JPEG with LOC_val_solution.csv, val.txt or the "
         "devkit's ILSVRC2012_validation_ground_truth.txt and meta.mat",
@@ -84,22 +82,22 @@ _ROWS = (
     ),
     Layout(
         "imagenet-segmentation",
-        imagenet_segmentation.load,
+        load_imagenet_segmentation,
         ("all",),
         "gtsegs_ijcv.mat, or images/ID.jpg with masks/ID.png (0 background, 1 object)",
         "non-commercial research",
     ),
     Layout(
         "cifar10",
-        cifar.load,
+        load_cifar,
         ("test", "train"),
         "cifar-10-batches-py with data_batch_1..5 and test_batch, or cifar-10-batches-bin with the same as .bin",
         "free for research, cite Krizhevsky 2009",
     ),
-    Layout("dtd", dtd.load, _DTD, "images/CLASS/*.jpg, labels/SPLITk.txt (k from 1 to 10)", "research"),
+    Layout("dtd", load_dtd, _DTD, "images/CLASS/*.jpg, labels/SPLITk.txt (k from 1 to 10)", "research"),
     Layout(
         "pets",
-        pets.load,
+        load_pets,
         ("test", "trainval", "all"),
         "images/*.jpg, annotations/trimaps/*.png, annotations/{list,trainval,test}.txt; "
         "annotations/xmls where there are any",
