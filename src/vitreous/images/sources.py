@@ -152,18 +152,17 @@ def natural(name: str) -> tuple[Any, ...]:
 def list_folder(root: Path, recursive: bool) -> list[str]:
     """The relative names of all files, hidden ones left out. Folders behind links are followed, once each."""
     found: list[str] = []
-    todo, seen = [root], {root.resolve()}
+    todo, seen = [""], {root.resolve()}
     while todo:
-        here = todo.pop()
-        with os.scandir(here) as entries:
+        prefix = todo.pop()
+        with os.scandir(root / prefix) as entries:
             for entry in entries:
-                path = here / entry.name
                 if entry.name.startswith("."):
                     continue
                 if not entry.is_dir():
-                    found.append(path.relative_to(root).as_posix())
-                elif recursive and (real := path.resolve()) not in seen:
-                    todo.append(path)
+                    found.append(prefix + entry.name)
+                elif recursive and (real := Path(entry).resolve()) not in seen:
+                    todo.append(f"{prefix}{entry.name}/")
                     seen.add(real)
     return found
 
