@@ -101,10 +101,13 @@ def _whole(folder: Path, manifest: Manifest) -> Manifest:
 
 def _finished(folder: Path, manifest: Manifest) -> bool:
     """Whether a run has ended here and left everything; one killed at the very end is run again to tidy up."""
-    hashes = {folder / name: entry["sha256"] for name, entry in manifest.files.items()}
-    if not manifest.complete or not all(path.is_file() and file_hash(path) == h for path, h in hashes.items()):
-        return False
-    return read_status(folder) == "done"
+    there = all(_is_there(folder, manifest, name) for name in manifest.files)
+    return manifest.complete and there and read_status(folder) == "done"
+
+
+def _is_there(folder: Path, manifest: Manifest, name: str) -> bool:
+    path = folder / name
+    return path.is_file() and file_hash(path) == manifest.files[name]["sha256"]
 
 
 def _missing(manifest: Manifest) -> list[int]:
@@ -134,7 +137,8 @@ def _write(order: Order, plan: Plan, out: Path, progress: bool, on_nonfinite: On
     device = str(order.subject.device)
     with start_run(out, "record", settings, seeds={"seed": order.seed}, inputs=inputs, device=device) as run:
         for name, data in plan.files.items():
-            replace_file(out / name, data)
+            if not _is_there(out, manifest, name):
+                replace_file(out / name, data)
         (out / "shards").mkdir(exist_ok=True)
         compute = Pass(
             order.subject, manifest.sites, order.dtype, plan.draws, order.images.ids, order.lengths, on_nonfinite
@@ -183,9 +187,10 @@ def describe(manifest: Manifest, samples: int, seconds: float) -> str:
     """Size of what will be recorded, site by site, and how long it will take if `samples` took `seconds`."""
     sizes = manifest.site_bytes()
     left = sum(last - first + 1 for first, last in map(manifest.span, _missing(manifest)))
+    shards = "1 shard" if manifest.shard_count == 1 else f"{manifest.shard_count} shards"
     lines = [
-        f"recording {len(sizes)} sites of {manifest.model['name']} on {manifest.data['name']}: {manifest.samples} "
-        f"samples, {_bytes(sum(sizes.values()))} as {manifest.dtype} in {manifest.shard_count} shard{'s' * (manifest.shard_count > 1)}"
+        f"recording {len(sizes)} sites of {manifest.model['name']} on {manifest.data['name']}: "
+        f"{manifest.samples} samples, {_bytes(sum(sizes.values()))} as {manifest.dtype} in {shards}"
     ]
     for size in dict.fromkeys(sizes.values()):
         sites = [site for site, other in sizes.items() if other == size]

@@ -99,11 +99,13 @@ def _lock_by_deleting(path: Path) -> int:
 
 
 def _unlock(path: Path, handle: int) -> None:
-    if fcntl is None:
+    if fcntl is None:  # Windows: only a file that is closed can be deleted
         os.close(handle)
         path.unlink(missing_ok=True)
-    else:
+        return
+    try:
         path.unlink(missing_ok=True)
+    finally:
         os.close(handle)
 
 
@@ -149,13 +151,13 @@ class ShardWriter:
     def _write(self, first: int, arrays: Mapping[str, np.ndarray]) -> None:
         number, row = divmod(first, self.manifest.shard_samples)
         head, starts, _ = self.manifest.layout(number)
-        if row == 0 and self._next is None:
+        if first != self._next and (row or self._next is not None):
+            raise StoreError(f"sample {first} came after a batch that could not be written", given=self._next)
+        self._next = -1  # stays so if anything below fails, and keeps later batches out of a shard with a hole
+        if row == 0:
             self._draft = (self._folder / f"{shard_name(number)}.tmp").open("wb")
             self._draft.write(head)
-        elif first != self._next or self._draft is None:
-            raise StoreError(f"sample {first} came after a batch that could not be written", given=self._next)
         assert self._draft is not None
-        self._next = -1  # stays so if anything below fails, and keeps later batches out of a shard with a hole
         for site, array in arrays.items():
             self._draft.seek(starts[site] + row * array[0].nbytes)
             self._draft.write(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)

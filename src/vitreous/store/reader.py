@@ -172,12 +172,16 @@ class Store:
         path = inside(self.path, SAMPLES)
         try:
             about = json.loads(path.read_bytes())
-            lengths = [len(about[name]) for name in ("ids", "labels", "lengths") if about[name] is not None]
-            known = about["classes"] is None or isinstance(about["classes"], list)
+            columns = {name: about[name] for name in ("ids", "labels", "lengths", "classes")}
         except (OSError, ValueError, RecursionError, TypeError, LookupError) as error:
             raise StoreError(f"{path} cannot be read: {error!r}", remedy=DAMAGED) from None
-        if set(lengths) != {self.manifest.samples} or not known:
-            raise StoreError(f"{path} does not fit the manifest", given=lengths, accepted=str(self.manifest.samples))
+        for name, column in columns.items():
+            kind = str if name in ("ids", "classes") else int
+            fits = isinstance(column, list) and all(type(value) is kind for value in column)
+            if name != "classes":
+                fits = fits and len(column) == self.manifest.samples
+            if not fits and (column is not None or name == "ids"):
+                raise StoreError(f"{path} does not fit the manifest: {name}", remedy=DAMAGED)
         return about
 
     def _column(self, name: str) -> np.ndarray | None:
