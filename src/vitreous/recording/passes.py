@@ -94,9 +94,10 @@ class Pass:
         dtype = {"float16": torch.float16, "float32": torch.float32, "bfloat16": torch.bfloat16}[self.dtype]
         with torch.inference_mode():
             values = _capture(self.subject, list(self.sites), x)
-            kept = {site: self._keep(site, value, positions) for site, value in values.items()}
-            _check_numbers(kept, dtype, [self.ids[k] for k in positions], self.on_nonfinite)
-            return {site: _to_numpy(value.to(dtype)) for site, value in kept.items()}
+            for site in self.sites:
+                values[site] = self._keep(site, values[site], positions)
+            _check_numbers(values, dtype, [self.ids[k] for k in positions], self.on_nonfinite)
+            return {site: _to_numpy(values.pop(site).to(dtype)) for site in self.sites}  # one site at a time in memory
 
     def _keep(self, site: str, value: Tensor, positions: np.ndarray) -> Tensor:
         """Chosen tokens only, padding zero. Tokens, and queries of a pattern, are the axis before the last."""

@@ -28,7 +28,7 @@ except ImportError:  # Windows
     fcntl = None  # type: ignore[assignment]
 
 LOCK = ".lock"
-AHEAD = 3  # batches that wait for the disk before the model has to wait as well
+AHEAD = 2  # batches that wait for the disk before the model has to wait as well
 
 
 @contextmanager

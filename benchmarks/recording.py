@@ -1,0 +1,187 @@
+"""What recording costs on top of the forward pass, and whether its memory grows with the number of pictures.
+
+    python benchmarks/recording.py            real weights (dinov2s_saliency) on imagenet_sample at 224 pixels
+    python benchmarks/recording.py --quick    a random tiny model on random pictures; runs anywhere in seconds
+
+Plain and recorded loops alternate in one process, each over a set that was just opened, and every ratio is of two
+neighbours: what slows the machine down slows both. The plain loop is the same batches through the same model under
+`torch.inference_mode`, keeping nothing. Memory is measured in fresh processes, as growth of the peak over what is
+resident once the model and the list of pictures are loaded.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import resource
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import numpy as np
+import torch
+
+import vitreous as vt
+
+ROOT = Path(__file__).resolve().parents[1]
+DATA = Path(os.environ.get("VITREOUS_DATA", ROOT.parent / "shared" / "data"))
+WEIGHTS, PICTURES = "weights/dinov2s_saliency_fp16.safetensors", "imagenet_sample/images.zip"
+LIMIT = 1.15
+
+
+def load_subject(quick: bool) -> vt.Subject:
+    if not quick:
+        return vt.load("timm:vit_small_patch14_dinov2", weights=DATA / WEIGHTS, device="cpu", dynamic_img_size=True)
+    from timm.models.vision_transformer import VisionTransformer
+
+    return vt.wrap(VisionTransformer(img_size=64, patch_size=8, embed_dim=192, depth=6, num_heads=3).eval())
+
+
+def open_images(quick: bool, count: int) -> vt.ImageSet:
+    if not quick:
+        return vt.ImageSet.from_zip(DATA / PICTURES)[:count]
+    return vt.ImageSet.from_arrays(np.random.default_rng(0).integers(0, 256, (count, 64, 64, 3), np.uint8))
+
+
+def plain(subject: vt.Subject, images: vt.ImageSet, args: argparse.Namespace) -> None:
+    for _, x in images.batches(subject.preprocess.at(args.size), args.batch_size):
+        with torch.inference_mode():
+            subject(torch.from_numpy(x))
+
+
+def recorded(subject: vt.Subject, images: vt.ImageSet, args: argparse.Namespace) -> int:
+    """Bytes on disk of a recording that is thrown away again."""
+    with tempfile.TemporaryDirectory(dir=args.folder) as folder:
+        store = vt.record(
+            subject,
+            images,
+            args.site,
+            Path(folder) / "store",
+            dtype=args.dtype,
+            batch_size=args.batch_size,
+            size=args.size,
+            shard_mb=args.shard_mb,
+            progress=False,
+        )
+        return sum(shard.bytes for shard in store.manifest.shards)
+
+
+def timed(work, *args) -> tuple[dict[str, float], object]:
+    """Seconds on the clock, and of processor time in all threads: other work on the machine disturbs only the first."""
+    clock, processor = time.perf_counter(), time.process_time()
+    found = work(*args)
+    return {"clock": time.perf_counter() - clock, "processor": time.process_time() - processor}, found
+
+
+def compare(args: argparse.Namespace) -> dict:
+    subject = load_subject(args.quick)
+    plain(subject, open_images(args.quick, args.batch_size), args)  # warm
+    loops = {"plain": plain, "recorded": recorded}
+    rounds, written = [], 0
+    for number in range(args.rounds):
+        seconds = {}
+        for loop in loops if number % 2 == 0 else reversed(loops):
+            seconds[loop], made = timed(loops[loop], subject, open_images(args.quick, args.images), args)
+            written = made or written
+        rounds.append(seconds)
+        clock = {loop: seconds[loop]["clock"] for loop in loops}
+        print(f"  round {number + 1}: plain {clock['plain']:.2f} s, recorded {clock['recorded']:.2f} s", flush=True)
+    return {
+        "model": subject.name,
+        "sites": list(subject.resolve(args.site)),
+        "store_bytes": written,
+        "rounds": rounds,
+        "ratio": {
+            kind: spread([s["recorded"][kind] / s["plain"][kind] for s in rounds]) for kind in rounds[0]["plain"]
+        },
+        "limit": LIMIT,
+    }
+
+
+def spread(values: list[float]) -> dict[str, float]:
+    return {"median": statistics.median(values), "lowest": min(values), "highest": max(values)}
+
+
+def resident() -> int:
+    """Bytes that are resident now."""
+    if (status := Path("/proc/self/statm")).exists():
+        return int(status.read_text().split()[1]) * resource.getpagesize()
+    return peak()
+
+
+def peak() -> int:
+    unit = 1 if sys.platform == "darwin" else 1024
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
+
+
+def memory_of_one(args: argparse.Namespace) -> None:
+    """Run in a process of its own: prints how far the peak grew while recording."""
+    subject, images = load_subject(args.quick), open_images(args.quick, args.images)
+    plain(subject, images[: args.batch_size], args)
+    _ = subject.fingerprint
+    before = resident()
+    recorded(subject, images, args)
+    print(json.dumps(max(0, peak() - before)))
+
+
+def memory(args: argparse.Namespace) -> dict[int, int]:
+    """Growth of the peak for a quarter of the pictures and for all of them."""
+    grown = {}
+    for count in (args.images // 4, args.images):
+        flags = [f"--images={count}", f"--batch-size={args.batch_size}", f"--shard-mb={args.shard_mb}"]
+        flags += [f"--site={site}" for site in args.site] + [f"--dtype={args.dtype}", "--memory-of-one"]
+        flags += ["--quick"] * args.quick + ([f"--folder={args.folder}"] if args.folder else [])
+        out = subprocess.run([sys.executable, __file__, *flags], capture_output=True, text=True, check=True)
+        grown[count] = int(json.loads(out.stdout.strip().splitlines()[-1]))
+    return grown
+
+
+def parse() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--quick", action="store_true", help="a random tiny model on random pictures")
+    parser.add_argument("--images", type=int, help="pictures in a loop (default 96; quick 512)")
+    parser.add_argument("--rounds", type=int, help="pairs of loops (default 7; quick 3)")
+    parser.add_argument("--site", action="append", help="sites (default blocks.*.resid.out)")
+    parser.add_argument("--dtype", default="float16")
+    parser.add_argument("--batch-size", type=int, default=32)
+    parser.add_argument("--shard-mb", type=float, default=64)
+    parser.add_argument("--folder", help="where the recordings are written (default: the system's temporary folder)")
+    parser.add_argument("--json", type=Path, help="write the numbers here too")
+    parser.add_argument("--memory-of-one", action="store_true", help=argparse.SUPPRESS)
+    args = parser.parse_args()
+    args.images = args.images or (512 if args.quick else 96)
+    args.rounds = args.rounds or (3 if args.quick else 7)
+    args.size = 64 if args.quick else 224
+    args.site = args.site or ["blocks.*.resid.out"]
+    return args
+
+
+def main() -> None:
+    args = parse()
+    if not args.quick and not (DATA / WEIGHTS).exists():
+        raise SystemExit(f"no real data at {DATA}: set VITREOUS_DATA, or run with --quick")
+    if args.memory_of_one:
+        memory_of_one(args)
+        return
+    print(f"{', '.join(args.site)} of {args.images} pictures, batches of {args.batch_size}, {args.rounds} rounds")
+    found = compare(args) | {"images": args.images, "memory_growth": memory(args)}
+    found |= {"threads": torch.get_num_threads(), "torch": torch.__version__, "machine": platform.machine()}
+    few, many = found["memory_growth"].items()
+    held = "holds" if found["ratio"]["clock"]["median"] <= LIMIT else "DOES NOT HOLD"
+    for kind, ratio in found["ratio"].items():
+        print(f"recorded / plain, {kind}: {ratio['median']:.3f} ({ratio['lowest']:.3f} to {ratio['highest']:.3f})")
+    print(
+        f"the limit of {LIMIT} on the clock {held}; {found['store_bytes'] / 1e6:.0f} MB written\n"
+        f"peak memory grows by {few[1] / 1e6:.0f} MB for {few[0]} pictures and by {many[1] / 1e6:.0f} MB for {many[0]}"
+    )
+    if args.json:
+        args.json.write_text(json.dumps(found, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()
