@@ -28,7 +28,7 @@ from vitreous.preprocess import Preprocess
 from vitreous.recording import record
 from vitreous.recording.passes import draw_tokens
 from vitreous.store import Store
-from vitreous.subjects import wrap
+from vitreous.subjects import load, wrap
 from vitreous.texts import TextSet
 
 
@@ -620,3 +620,24 @@ def test_a_model_whose_shapes_change_under_way_is_refused(subject, images, tmp_p
     monkeypatch.setattr(ImageSet, "batches", shrinking)
     with pytest.raises(StoreError, match=r"'blocks.0.mlp.out' changed its shape"):
         record(subject, images, "blocks.0.mlp.out", tmp_path / "s", batch_size=4, progress=False)
+
+
+# -- real data
+
+
+@pytest.mark.data
+def test_real_weights_on_real_pictures(data_root, tmp_path):
+    subject = load(
+        "timm:vit_small_patch14_dinov2",
+        weights=data_root / "weights" / "dinov2s_saliency_fp16.safetensors",
+        device="cpu",
+        dynamic_img_size=True,
+    )
+    images = ImageSet.from_zip(data_root / "imagenet_sample" / "images.zip")[:5]
+    sites = ("blocks.5.attn.pattern", "blocks.11.resid.out")
+    store = record(subject, images, sites, tmp_path / "s", size=224, batch_size=2, shard_mb=1, progress=False)
+    assert store.grid() == Grid(16, 16) and store[sites[1]].shape == (5, 257, 384)
+    assert store.manifest.shard_count == 3 and store.verify() == []
+    native = replace(subject, preprocess=subject.preprocess.at(224))
+    for site in sites:
+        np.testing.assert_array_equal(store[site][:], batchwise(native, images, site, 2).astype(np.float16))
