@@ -36,6 +36,13 @@ def test_auc_is_that_of_scikit_learn(rng):
             assert found[unit, concept] == pytest.approx(metrics.roc_auc_score(present[:, concept], values[:, unit]))
 
 
+def test_half_precision_is_ranked_as_its_values(rng):
+    values = rng.standard_normal((200, 3)).astype(np.float16)
+    values[:40] = np.round(values[:40])  # ties, zeros of both signs
+    values[0], values[1] = -0.0, np.inf
+    np.testing.assert_array_equal(ranks(values), ranks(values.astype(np.float64)))
+
+
 def test_a_detector_its_opposite_and_a_constant():
     present = np.array([[True], [True], [False]])
     values = np.array([[2.0, -2.0, 1.0], [1.0, -1.0, 1.0], [0.0, 0.0, 1.0]])
@@ -43,7 +50,7 @@ def test_a_detector_its_opposite_and_a_constant():
 
 
 def test_infinite_activations_have_ranks_too():
-    assert ranks(np.array([[np.inf], [-np.inf], [0.0], [np.inf]])).tolist() == [[3.5, 1.0, 2.0, 3.5]]
+    assert ranks(np.array([[np.inf], [-np.inf], [0.0], [np.inf]])).T.tolist() == [[3.5, 1.0, 2.0, 3.5]]
 
 
 def test_a_concept_of_all_or_no_rows_has_no_auc():

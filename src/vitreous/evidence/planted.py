@@ -91,7 +91,7 @@ def _of_object(thing: Mapping[str, Any]) -> set[tuple[str, str]]:
 
 def _of_ground(ground: Mapping[str, Any]) -> set[tuple[str, str]]:
     return {
-        ("background", f"{ground['colour']} background"),
-        ("background", f"{ground['texture']} background"),
-        ("layout", "background of any kind"),
+        ("background", f"{ground['colour']} backgrounds"),
+        ("background", f"{ground['texture']} backgrounds"),
+        ("layout", "backgrounds of any kind"),
     }

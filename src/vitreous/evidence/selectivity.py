@@ -22,12 +22,12 @@ UNITS = 64  # ranked at a time, so that memory does not grow with the number of 
 
 
 def ranks(values: np.ndarray) -> np.ndarray:
-    """Ranks from 1 within each column of (row, unit), equal values sharing their mean rank, as float64 (unit, row)."""
+    """Ranks from 1 within each column of (row, unit), equal values sharing their mean rank, as float64."""
     if np.isnan(values).any():
         raise SettingsError("NaN has no rank", given=f"{int(np.isnan(values).sum())} of {values.size} values")
-    across = np.ascontiguousarray(values.T)
+    across = np.ascontiguousarray(_keys(values).T)
     rows = across.shape[1]
-    order = np.argsort(across, axis=1)
+    order = np.argsort(across, axis=1, kind="stable")  # of 16-bit numbers this is a radix sort
     placed = np.take_along_axis(across, order, 1)
     at = np.arange(rows)
     new = np.ones(across.shape, bool)
@@ -38,14 +38,27 @@ def ranks(values: np.ndarray) -> np.ndarray:
     last = np.minimum.accumulate(np.where(ends, at, rows)[:, ::-1], axis=1)[:, ::-1]
     out = np.empty(across.shape)
     np.put_along_axis(out, order, (first + last) / 2 + 1, 1)
-    return out
+    return np.ascontiguousarray(out.T)
+
+
+def _keys(values: np.ndarray) -> np.ndarray:
+    """Half precision, as stores keep it, becomes int16 in the same order: it is sorted several times faster."""
+    if values.dtype != np.float16:
+        return values
+    bits = (values + np.float16(0)).view(np.int16)  # adding 0 makes -0 the same number as 0
+    return np.where(bits < 0, bits ^ np.int16(0x7FFF), bits)
 
 
 def auc_of_ranks(ranked: np.ndarray, present: np.ndarray) -> np.ndarray:
-    """AUC (unit, concept) of ranks (unit, row) for bool (row, concept), by the sum of ranks (Mann and Whitney 1947)."""
+    """AUC (unit, concept) of ranks (row, unit) for bool (row, concept), by the sum of ranks (Mann and Whitney 1947).
+
+    Sums of ranks are halves of whole numbers, which float64 holds exactly: every machine gets the same bits. Most
+    concepts are rare, so adding up their rows is as fast as a matrix product, and needs no threads.
+    """
     with_it = present.sum(0).astype(np.float64)
     pairs = with_it * (len(present) - with_it)
-    above = ranked @ present.astype(np.float64) - with_it * (with_it + 1) / 2
+    sums = np.stack([ranked[has].sum(0) for has in np.ascontiguousarray(present.T)], 1)
+    above = sums - with_it * (with_it + 1) / 2
     return np.divide(above, pairs, out=np.full(above.shape, np.nan), where=pairs > 0)
 
 
@@ -102,7 +115,7 @@ class Selectivity:
 
 
 def selectivity(
-    values: np.ndarray, present: np.ndarray, *, seed: int = 0, repeats: int = 10, rare: int = 20
+    values: np.ndarray, present: np.ndarray, *, seed: int = 0, repeats: int = 3, rare: int = 20
 ) -> Selectivity:
     """Best concept of every unit, chosen on half of the pictures and measured on the other half, with its control.
 
@@ -115,28 +128,26 @@ def selectivity(
     choosing = halves(len(values), seed)
     generator = np.random.default_rng([seed, 1])
     truths = [present] + [_of_others(present, choosing, generator) for _ in range(repeats)]
-    sides = [[truth[part].reshape(-1, present.shape[2]) for truth in truths] for part in (choosing, ~choosing)]
-    usable = np.logical_and.reduce([_frequent(side[0], rare) for side in sides])
+    sides = [np.concatenate([t[half].reshape(-1, t.shape[2]) for t in truths], 1) for half in (choosing, ~choosing)]
+    usable = np.logical_and(*(_frequent(side[:, : present.shape[2]], rare) for side in sides))
     if not usable.any():
         raise SettingsError(f"no concept is true of {rare} patches of both halves", remedy="more pictures")
-    blocks = []
+    parts = []
     for start in range(0, values.shape[2], UNITS):
         part = values[..., start : start + UNITS]
-        ranked = [ranks(part[half].reshape(-1, part.shape[2])) for half in (choosing, ~choosing)]
-        blocks.append([_best(ranked, a, b, usable) for a, b in zip(*sides, strict=True)])
-    concept, chosen, held_out = (
-        np.stack([np.concatenate([block[i][j] for block in blocks]) for i in range(len(truths))]) for j in range(3)
-    )
+        flat = (part[half].reshape(-1, part.shape[2]) for half in (choosing, ~choosing))
+        choose, report = (auc_of_ranks(ranks(v), side) for v, side in zip(flat, sides, strict=True))
+        shape = (part.shape[2], len(truths), -1)
+        parts.append(_best(choose.reshape(shape), report.reshape(shape), usable))
+    concept, chosen, held_out = (np.concatenate(part).T for part in zip(*parts, strict=True))
     return Selectivity(concept[0], chosen[0], held_out[0], held_out[1:])
 
 
-def _best(
-    ranked: list[np.ndarray], choose: np.ndarray, report: np.ndarray, usable: np.ndarray
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    scores = np.where(usable, auc_of_ranks(ranked[0], choose), -np.inf)
-    concept = scores.argmax(1)
-    unit = np.arange(len(concept))
-    return concept, scores[unit, concept], auc_of_ranks(ranked[1], report)[unit, concept]
+def _best(choose: np.ndarray, report: np.ndarray, usable: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Of scores (unit, truth, concept) of both halves: the best concept of the first, and both its scores."""
+    concept = np.where(usable, choose, -np.inf).argmax(2)
+    chosen, held_out = (np.take_along_axis(score, concept[..., None], 2)[..., 0] for score in (choose, report))
+    return concept, chosen, held_out
 
 
 def _of_others(present: np.ndarray, choosing: np.ndarray, generator: np.random.Generator) -> np.ndarray:
