@@ -49,7 +49,12 @@ def run_demo(
     images = vt.scenes(scenes, size=SIZE, seed=seed)
     chosen = list(subjects) if subjects is not None else [vt.load(name, device=device) for name in models]
     names = short_names([subject.name for subject in chosen])
-    settings = {"models": [subject.name for subject in chosen], "scenes": scenes, "size": SIZE, "attention of": LOOKED}
+    settings = {
+        "models": [subject.name for subject in chosen],
+        "scenes": scenes,
+        "size": SIZE,
+        "with attention": LOOKED,
+    }
     inputs = {name: subject.fingerprint for name, subject in zip(names, chosen, strict=True)}
     inputs |= {images.name: images.fingerprint}
     where = str(chosen[0].device)

@@ -44,8 +44,12 @@ def write_report(folder: str | Path, title: str, sections: Sequence[Section], ru
 def provenance(record: Mapping[str, Any]) -> dict[str, Any]:
     """What the foot of the page shows of a `run.json`."""
     tables = {
-        "Settings": {"command": record["command"], "device": record["device"] or "", **record["settings"]},
-        "Seeds": record["seeds"],
+        "Settings": {
+            "command": record["command"],
+            "device": record["device"] or "",
+            **record["settings"],
+            **record["seeds"],
+        },
         "Content hashes (sha256)": record["inputs"],
         "Versions": {name: version or "not installed" for name, version in record["versions"].items()},
     }
