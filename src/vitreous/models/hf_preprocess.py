@@ -38,6 +38,7 @@ def from_config(config: dict[str, Any]) -> Preprocess:
         "std": std if config.get("do_normalize", True) else (1.0,) * 3,
         "interpolation": RESAMPLE[int(config.get("resample", 2))],
         "source": "preprocessor_config.json",
+        "rounding": "down",
     }
     if "shortest_edge" in size:
         edge = size["shortest_edge"]
