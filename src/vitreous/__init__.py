@@ -11,9 +11,9 @@ if TYPE_CHECKING:
     from vitreous.attention import open_attention as open_attention
     from vitreous.axes import Grid as Grid
     from vitreous.axes import Size as Size
+    from vitreous.datasets import dataset as dataset
     from vitreous.hooks import capture as capture
     from vitreous.hooks import patch as patch
-    from vitreous.datasets import dataset as dataset
     from vitreous.images import ImageSet as ImageSet
     from vitreous.laws import check_laws as check_laws
     from vitreous.models.family import Family as Family

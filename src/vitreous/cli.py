@@ -242,5 +242,5 @@ def _open_data(data: str, subject: Subject, split: str | None, on_error: str, se
         size = subject.preprocess.size if subject.preprocess else (64, 64)
         return scenes(int(rest), size=min(size), seed=seed)
     if colon and kind in LAYOUTS:
-        return dataset(kind, rest, **({"split": split} if split else {}))
+        return dataset(kind, rest, split, on_error=on_error)  # type: ignore[arg-type]
     return ImageSet.open(data, on_error=on_error)

@@ -123,8 +123,8 @@ def _hidden_sites(depth: int) -> list[str]:
 
 
 def hidden_blocks(depth: int) -> tuple[int, ...]:
-    """An early, a middle and a late block; the last one is left to the head of the model."""
-    return tuple(sorted({depth // 4, depth // 2, max(0, depth - 2)}))
+    """An early, a middle and the last block."""
+    return tuple(sorted({depth // 4, depth // 2, depth - 1}))
 
 
 def about(subject: Subject) -> str:

@@ -11,7 +11,7 @@ from safetensors.torch import save_file
 
 from vitreous.errors import ModelError, SettingsError
 from vitreous.models.captions import LONGEST, CaptionTower, load_captions
-from vitreous.scenes import render_scene, vocabulary
+from vitreous.scenery import render_scene, vocabulary
 
 
 @pytest.fixture(scope="module")

@@ -68,11 +68,14 @@ def test_record_and_inspect(tmp_path):
         (["sites", "timm:vit_tiny_patch16_224", "--set", "depth"], "a setting is KEY=VALUE"),
         (["models", "tim"], "accepted: timm, hf, torchvision, bundled"),
         (["inspect", "nowhere"], "nowhere"),
-        (["record", "bundled:scenes-text", "no/such/folder", "--out", "x"], "no/such/folder"),
+        (["record", "bundled:scenes-text", "no/such/folder", "--out", "x"], "no such file or folder"),
         (["record", "bundled:scenes-text", "scenes:many", "--out", "x"], "scenes:N needs a number"),
         (["record", "bundled:scenes-text", "scenes:2", "--out", "x", "--tokens", "few"], "tokens is 'all' or a number"),
         (["record", "bundled:scenes-text", "scenes:2", "--out", "x", "--site", "blocks.9.mlp.out"], "does not exist"),
-        (["record", "bundled:scenes-text", "scenes:2", "--out", "x", "--device", "tpu"], "accepted: auto, cpu, cuda, mps"),
+        (
+            ["record", "bundled:scenes-text", "scenes:2", "--out", "x", "--device", "tpu"],
+            "accepted: auto, cpu, cuda, mps",
+        ),
     ],
 )
 def test_what_is_refused_is_a_message_and_status_2(arguments, message, tmp_path, monkeypatch):

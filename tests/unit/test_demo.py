@@ -113,8 +113,8 @@ def test_shuffled_weights_are_the_same_numbers_elsewhere(subjects):
     assert blind.fingerprint == shuffled(subject, seed=0).fingerprint != shuffled(subject, seed=1).fingerprint
 
 
-@pytest.mark.parametrize(("depth", "blocks"), [(1, (0,)), (3, (0, 1)), (8, (2, 4, 6)), (12, (3, 6, 10))])
-def test_an_early_a_middle_and_a_late_block(depth, blocks):
+@pytest.mark.parametrize(("depth", "blocks"), [(1, (0,)), (3, (0, 1, 2)), (8, (2, 4, 7)), (12, (3, 6, 11))])
+def test_an_early_a_middle_and_the_last_block(depth, blocks):
     assert hidden_blocks(depth) == blocks
 
 

@@ -16,7 +16,7 @@ X = torch.randn(2, 3, 32, 32, generator=torch.Generator().manual_seed(1))
 
 def test_values_are_what_a_hand_written_hook_gets(tiny):
     seen = {}
-    handle = tiny.module.blocks[1].mlp.fc2.register_forward_hook(lambda m, a, o: seen.update(hidden=a[0], out=o))
+    handle = tiny.module.blocks[1].mlp.fc2.register_forward_hook(lambda _, a, o: seen.update(hidden=a[0], out=o))
     with torch.no_grad(), vt.capture(tiny, ["blocks.1.mlp.hidden", "blocks.1.mlp.out"]) as rec:
         tiny(X)
     handle.remove()
@@ -35,7 +35,10 @@ def test_fused_queries_keys_values_are_the_right_thirds(tiny):
 
 
 def test_negative_indices_globs_aliases_and_module_paths(tiny):
-    with torch.no_grad(), vt.capture(tiny, ["blocks.-1.resid.out", "blocks.*.mlp.out", "norm", "blocks.0.norm1:in"]) as rec:
+    with (
+        torch.no_grad(),
+        vt.capture(tiny, ["blocks.-1.resid.out", "blocks.*.mlp.out", "norm", "blocks.0.norm1:in"]) as rec,
+    ):
         tiny(X)
     assert list(rec) == ["blocks.0.mlp.out", "blocks.1.mlp.out", "blocks.2.mlp.out", "blocks.2.resid.out",
                          "blocks.0.norm1:in", "norm"]  # fmt: skip
@@ -51,7 +54,7 @@ def test_hooks_are_gone_after_the_block_and_after_an_exception(tiny):
         raise RuntimeError("mine")
     with pytest.raises(RuntimeError), vt.capture(tiny, tiny.sites):
         tiny(torch.zeros(1, 5, 32, 32))  # five colours: fails inside the model
-    with pytest.raises(ZeroDivisionError), vt.patch(tiny, {"blocks.1.attn.pattern": lambda A: 1 / 0}):
+    with pytest.raises(ZeroDivisionError), vt.patch(tiny, {"blocks.1.attn.pattern": lambda _: 1 / 0}):
         tiny(X)  # fails inside a block while its attention is open
     assert hooks(tiny.module) == 0
     assert torch.overrides._get_current_function_mode() is None
@@ -83,7 +86,10 @@ def test_each_pass_starts_anew(tiny):
 def test_patch_is_seen_by_a_later_capture_and_by_the_output(tiny):
     with torch.no_grad():
         plain = tiny(X)
-        with vt.patch(tiny, {"blocks.*.mlp.out": lambda x: torch.zeros_like(x)}), vt.capture(tiny, "blocks.*.resid.*") as rec:
+        with (
+            vt.patch(tiny, {"blocks.*.mlp.out": lambda x: torch.zeros_like(x)}),
+            vt.capture(tiny, "blocks.*.resid.*") as rec,
+        ):
             cut = tiny(X)
     assert not torch.equal(plain, cut)
     assert torch.equal(rec["blocks.1.resid.mid"], rec["blocks.1.resid.out"]), "nothing was added by the MLP"

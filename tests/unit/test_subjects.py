@@ -180,7 +180,9 @@ def test_unsupported_architectures_are_refused_with_what_is_missing():
     swin = timm.create_model("swin_tiny_patch4_window7_224", depths=(1, 1), embed_dim=24, num_heads=(2, 2))
     with pytest.raises(ModelError, match="SwinTransformer is not supported: attention runs in shifted windows"):
         vt.wrap(swin)
-    side_by_side = VisionTransformer(img_size=32, patch_size=8, embed_dim=32, depth=1, num_heads=4, block_fn=ParallelScalingBlock)
+    side_by_side = VisionTransformer(
+        img_size=32, patch_size=8, embed_dim=32, depth=1, num_heads=4, block_fn=ParallelScalingBlock
+    )
     with pytest.raises(ModelError, match="attention and MLP run side by side"):
         vt.wrap(side_by_side)
     with pytest.raises(ModelError, match=r"Sequential is not supported: of no known family"):
@@ -281,7 +283,12 @@ def test_hugging_face_preprocessing_in_its_forms():
     from vitreous.models.hf_preprocess import from_config
 
     clip = from_config(
-        {"size": {"shortest_edge": 224}, "crop_size": {"height": 224, "width": 224}, "do_center_crop": True, "resample": 3}
+        {
+            "size": {"shortest_edge": 224},
+            "crop_size": {"height": 224, "width": 224},
+            "do_center_crop": True,
+            "resample": 3,
+        }
     )
     assert (clip.size, clip.resize, clip.interpolation) == ((224, 224), 224, "bicubic")
     vit = from_config({"size": 384, "resample": 2, "image_mean": [0.1] * 3, "image_std": [0.2] * 3})

@@ -11,7 +11,7 @@ import numpy as np
 from vitreous.axes import Grid
 from vitreous.errors import SettingsError
 
-KINDS = ("shape", "colour", "texture", "background", "layout")
+KINDS = ("shape", "colour", "texture", "layout")
 EDGE = 0.75  # a patch of which nothing owns more than this share lies on an edge
 
 
@@ -54,15 +54,16 @@ def patch_owners(instances: np.ndarray, grid: Grid) -> tuple[np.ndarray, np.ndar
 def scene_concepts(maps: Sequence[np.ndarray], about: Sequence[Mapping[str, Any]], grid: Grid) -> Concepts:
     """Concepts of scenes from their instance maps (row, column), as the model saw them, and what `about` says of them.
 
-    An object's shape, colour and texture are true of the patches it owns; the colour and texture of the background of
-    those that the background owns. The names are those that occur, in the order of the alphabet.
+    An object's shape, colour and texture are true of the patches it owns. The colour and texture of backgrounds are
+    left out: they are true of whole pictures, and a model with shuffled weights tells such pictures apart as well as
+    a trained one. The names are those that occur, in the order of the alphabet.
     """
     if len(maps) != len(about):
         raise SettingsError("every scene has one map and one description", given=(len(maps), len(about)))
     found: list[list[set[tuple[str, str]]]] = []
     for instances, scene in zip(maps, about, strict=True):
         owners, shares = patch_owners(instances, grid)
-        of_layer = [_of_ground(scene["background"]), *map(_of_object, scene["objects"])]
+        of_layer = [{("layout", "backgrounds of any kind")}, *map(_of_object, scene["objects"])]
         edge = {("layout", "edges between two things")}
         found.append([of_layer[o] | (edge if s <= EDGE else set()) for o, s in zip(owners, shares, strict=True)])
     listed = _listed(concept for scene in found for patch in scene for concept in patch)
@@ -86,12 +87,4 @@ def _of_object(thing: Mapping[str, Any]) -> set[tuple[str, str]]:
         ("colour", f"{thing['colour']} objects"),
         ("texture", f"{thing['texture']} objects"),
         ("layout", "objects of any kind"),
-    }
-
-
-def _of_ground(ground: Mapping[str, Any]) -> set[tuple[str, str]]:
-    return {
-        ("background", f"{ground['colour']} backgrounds"),
-        ("background", f"{ground['texture']} backgrounds"),
-        ("layout", "backgrounds of any kind"),
     }
