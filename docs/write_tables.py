@@ -57,10 +57,10 @@ def probes_table() -> str:
     text = rows["scenes-text"]
     said = [f"{name} {text[f'{name}, area under the curve']:.2f}" for name in ("shape word", "texture word")]
     recall = text["caption of picture, recall at 1"]
+    said.append(f"colour and shape together {text['colour and shape, area under the curve']:.2f}")
     return "\n".join(lines) + (
-        f"\n\n`scenes-text` by words alone: area under the curve of {' and '.join(said)}, of a colour and a "
-        f"shape together {text['colour and shape, area under the curve']:.2f}; the right caption among 500 is found for "
-        f"{recall:.0%} of the pictures."
+        f"\n\n`scenes-text` by words alone, area under the curve: {', '.join(said)}. The right caption among 500 is found "
+        f"for {recall:.0%} of the pictures."
     )
 
 
