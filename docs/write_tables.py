@@ -59,7 +59,7 @@ def probes_table() -> str:
     recall = text["caption of picture, recall at 1"]
     said.append(f"colour and shape together {text['colour and shape, area under the curve']:.2f}")
     return "\n".join(lines) + (
-        f"\n\n`scenes-text` by words alone, area under the curve: {', '.join(said)}. The right caption among 500 is found "
+        f"\n\n`scenes-text` by words alone, area under the curve: {', '.join(said)}. The right caption of 500 is found "
         f"for {recall:.0%} of the pictures."
     )
 
