@@ -97,7 +97,7 @@ def demo(
 
     with _plain_errors():
         report = run_demo(out, scenes=scenes, seed=seed, device=device)
-    typer.echo(f"report: {report}")
+    typer.echo(f"report: {report.resolve()}")
 
 
 @app.command()

@@ -50,7 +50,7 @@ class Family:
     block_classes: tuple[str, ...]
     sites: Mapping[str, Site | tuple[Site, ...]]
     width: str
-    heads: str | None = None
+    heads: tuple[str, ...] = ()
     norm: str | None = None
     head: tuple[str, ...] = ()
     prefix: tuple[tuple[str, str], ...] = ()
@@ -63,7 +63,7 @@ class Family:
 
     @property
     def attention(self) -> bool:
-        return self.heads is not None
+        return bool(self.heads)
 
     @property
     def spatial(self) -> bool:

@@ -39,7 +39,7 @@ HF_LLAMA = Family(
         "resid.out": Site("{block}"),
     },
     width="input_layernorm.weight",
-    heads="self_attn.config.num_attention_heads",
+    heads=("self_attn.config.num_attention_heads",),
     norm="norm",
     head=("lm_head",),
     modality="text",
@@ -65,7 +65,7 @@ HF_GPT2 = replace(
         "resid.out": Site("{block}"),
     },
     width="ln_1.weight",
-    heads="attn.num_heads",
+    heads=("attn.num_heads",),
     norm="ln_f",
     examples=("hf:openai-community/gpt2",),
 )

@@ -31,7 +31,7 @@ HF_CLIP = Family(
         "resid.out": Site("{block}"),
     },
     width="layer_norm1.weight",
-    heads="self_attn.num_heads",
+    heads=("self_attn.num_heads",),
     norm="post_layernorm",
     head=("classifier", "visual_projection"),
     prefix=(("class", "embeddings.class_embedding"),),

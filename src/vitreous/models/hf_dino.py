@@ -1,4 +1,7 @@
-"""Hugging Face DINOv2, DINOv2 with registers, and DINOv3 (rotary positions, registers, optionally a gated MLP)."""
+"""Hugging Face DINOv2, DINOv2 with registers, and DINOv3 (rotary positions, registers, optionally a gated MLP).
+
+Second alternatives are the names that transformers used before it gave all its vision transformers the same ones.
+"""
 
 from dataclasses import replace
 
@@ -18,17 +21,21 @@ HF_DINOV2 = Family(
     block_classes=("Dinov2Layer", "Dinov2WithRegistersLayer"),
     sites={
         "resid.in": Site("{block}", "in"),
-        "attn.q": Site("{block}.attention.q_proj"),
-        "attn.k": Site("{block}.attention.k_proj"),
-        "attn.v": Site("{block}.attention.v_proj"),
+        "attn.q": (Site("{block}.attention.q_proj"), Site("{block}.attention.attention.query")),
+        "attn.k": (Site("{block}.attention.k_proj"), Site("{block}.attention.attention.key")),
+        "attn.v": (Site("{block}.attention.v_proj"), Site("{block}.attention.attention.value")),
         "attn.out": Site("{block}.layer_scale1"),
         "resid.mid": Site("{block}.norm2", "in"),
-        "mlp.hidden": (Site("{block}.mlp.fc2", "in"), Site("{block}.mlp.down_proj", "in")),
+        "mlp.hidden": (
+            Site("{block}.mlp.fc2", "in"),
+            Site("{block}.mlp.down_proj", "in"),
+            Site("{block}.mlp.weights_out", "in"),
+        ),
         "mlp.out": Site("{block}.layer_scale2"),
         "resid.out": Site("{block}"),
     },
     width="norm1.weight",
-    heads="attention.num_attention_heads",
+    heads=("attention.num_attention_heads", "attention.attention.num_attention_heads"),
     norm="layernorm",
     head=("classifier",),
     prefix=(("class", "embeddings.cls_token"), ("register", "embeddings.register_tokens")),
@@ -46,7 +53,7 @@ HF_DINOV3 = replace(
     ),
     blocks="model.layer.*",
     block_classes=("DINOv3ViTLayer",),
-    heads="attention.num_heads",
+    heads=("attention.num_heads",),
     norm="norm",
     examples=("hf:facebook/dinov3-vits16-pretrain-lvd1689m",),
 )

@@ -39,7 +39,7 @@ HF_VIT = Family(
         "resid.out": Site("{block}"),
     },
     width="layernorm_before.weight",
-    heads="attention.num_attention_heads",
+    heads=("attention.num_attention_heads",),
     norm="layernorm",
     head=("classifier", "cls_classifier"),
     prefix=(("class", "embeddings.cls_token"), ("distillation", "embeddings.distillation_token")),

@@ -244,6 +244,16 @@ def read_blocks(module: nn.Module, root_path: str, family: Family) -> tuple[Bloc
         if family.attention:
             sites[PATTERN] = Site(path)
         width = attrgetter(family.width)(modules[path]).shape[0]
-        heads = attrgetter(family.heads)(modules[path]) if family.heads else None
+        heads = _first_found(modules[path], family.heads)
         blocks.append(Block(index, path, int(width), heads, {n: s for n, s in sites.items() if s}))
     return tuple(blocks)
+
+
+def _first_found(block: nn.Module, paths: Sequence[str]) -> int | None:
+    """The number at the first of the attribute paths that the block has."""
+    for path in paths:
+        try:
+            return int(attrgetter(path)(block))
+        except AttributeError:
+            continue
+    return None

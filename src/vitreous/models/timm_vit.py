@@ -35,7 +35,7 @@ TIMM_VIT = Family(
         "resid.out": Site("{block}"),
     },
     width="norm1.weight",
-    heads="attn.num_heads",
+    heads=("attn.num_heads",),
     norm="norm",
     head=("head",),
     prefix=(("class", "cls_token"), ("distillation", "dist_token"), ("register", "reg_token")),

@@ -18,7 +18,7 @@ TORCHVISION_VIT = Family(
         "resid.out": Site("{block}"),
     },
     width="ln_1.weight",
-    heads="self_attention.num_heads",
+    heads=("self_attention.num_heads",),
     norm="encoder.ln",
     head=("heads",),
     prefix=(("class", "class_token"),),
