@@ -4,10 +4,10 @@
     python benchmarks/recording.py --quick    a random tiny model on random pictures; runs anywhere in seconds
 
 Plain and recorded loops alternate in one process, each over a set that was just opened, and every ratio is of two
-neighbours. On a machine with other work on it the spread is wide; then the ratio of the fastest loops of either kind
-("least disturbed") and that of processor time say more than the median. The plain loop is the same batches through the
-same model under `torch.inference_mode`, keeping nothing. Memory is measured in fresh processes, as growth of the peak
-over what is resident once the model and the list of pictures are loaded.
+neighbours. On a machine with other work on it the spread is wide, because the model's threads wait for each other;
+`--threads 1` gives steadier numbers there. The plain loop is the same batches through the same model under
+`torch.inference_mode`, keeping nothing. Memory is measured in fresh processes, as growth of the peak over what is
+resident once the model and the list of pictures are loaded; it includes what the forward pass itself needs.
 """
 
 from __future__ import annotations
@@ -138,7 +138,11 @@ def memory(args: argparse.Namespace) -> dict[int, int]:
     for count in (args.images // 4, args.images):
         flags = [f"--images={count}", f"--batch-size={args.batch_size}", f"--shard-mb={args.shard_mb}"]
         flags += [f"--site={site}" for site in args.site] + [f"--dtype={args.dtype}", "--memory-of-one"]
-        flags += ["--quick"] * args.quick + ([f"--folder={args.folder}"] if args.folder else [])
+        flags += (
+            [f"--threads={args.threads}"] * bool(args.threads)
+            + ["--quick"] * args.quick
+            + ([f"--folder={args.folder}"] if args.folder else [])
+        )
         out = subprocess.run([sys.executable, __file__, *flags], capture_output=True, text=True, check=True)
         grown[count] = int(json.loads(out.stdout.strip().splitlines()[-1]))
     return grown
