@@ -4,8 +4,7 @@
     python benchmarks/recording.py --quick    a random tiny model on random pictures; runs anywhere in seconds
 
 Plain and recorded loops alternate in one process, each over a set that was just opened, and every ratio is of two
-neighbours. On a machine with other work on it the spread is wide, because the model's threads wait for each other;
-`--threads 1` gives steadier numbers there. The plain loop is the same batches through the same model under
+neighbours. On a machine with other work on it the spread is wide; `--threads 1` gave steadier numbers there. The plain loop is the same batches through the same model under
 `torch.inference_mode`, keeping nothing. Memory is measured in fresh processes, as growth of the peak over what is
 resident once the model and the list of pictures are loaded; it includes what the forward pass itself needs.
 """
@@ -73,7 +72,7 @@ def recorded(subject: vt.Subject, images: vt.ImageSet, args: argparse.Namespace)
 
 
 def timed(work, *args) -> tuple[dict[str, float], object]:
-    """Seconds on the clock, and of processor time in all threads: other work on the machine disturbs only the first."""
+    """Seconds on the clock, and of processor time in all threads."""
     clock, processor = time.perf_counter(), time.process_time()
     found = work(*args)
     return {"clock": time.perf_counter() - clock, "processor": time.process_time() - processor}, found
