@@ -4,9 +4,10 @@
     python benchmarks/recording.py --quick    a random tiny model on random pictures; runs anywhere in seconds
 
 Plain and recorded loops alternate in one process, each over a set that was just opened, and every ratio is of two
-neighbours. On a machine with other work on it the spread is wide; `--threads 1` gave steadier numbers there. The plain loop is the same batches through the same model under
-`torch.inference_mode`, keeping nothing. Memory is measured in fresh processes, as growth of the peak over what is
-resident once the model and the list of pictures are loaded; it includes what the forward pass itself needs.
+neighbours. On a machine with other work on it the spread is wide; `--threads 1` gave steadier numbers there. The plain
+loop is the same batches through the same model under `torch.inference_mode`, keeping nothing. Memory is measured in
+fresh processes, as growth of the peak over what is resident once the model and the list of pictures are loaded; it
+includes what the forward pass itself needs.
 """
 
 from __future__ import annotations
