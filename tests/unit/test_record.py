@@ -8,6 +8,7 @@ import json
 import os
 import shutil
 import types
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -294,8 +295,28 @@ def test_text_for_pictures_and_pictures_for_text_are_refused(subject, images, la
 # -- numbers that do not fit
 
 
+@contextmanager
+def bent(subject, change):
+    """Lets block 1 add something else, as a part of the model: hooks would be refused."""
+
+    class Bend(torch.nn.Module):
+        def forward(self, x):
+            return change(x)
+
+    block = subject.module.blocks[1]
+    straight, block.drop_path2 = block.drop_path2, Bend()
+    yield
+    block.drop_path2 = straight
+
+
+def test_a_model_that_carries_hooks_is_refused(subject, images, tmp_path):
+    with patch(subject, {"blocks.1.mlp.out": lambda x: 0 * x}), pytest.raises(SettingsError, match="carries hooks"):
+        record(subject, images, "blocks.1.mlp.out", tmp_path / "s", progress=False)
+    assert not (tmp_path / "s").exists()
+
+
 def test_what_overflows_float16_is_refused_with_site_value_and_remedy(subject, images, tmp_path):
-    with patch(subject, {"blocks.1.mlp.out": lambda x: torch.full_like(x, 7e4)}):
+    with bent(subject, lambda x: torch.full_like(x, 7e4)):
         with pytest.raises(StoreError, match=r"'blocks.1.mlp.out' does not fit into float16") as error:
             record(subject, images, "blocks.*.mlp.out", tmp_path / "s", batch_size=8, progress=False)
         assert "largest value is 70000" in str(error.value) and 'dtype="bfloat16"' in str(error.value)
@@ -318,7 +339,7 @@ def spoiled(value: float):
 @pytest.mark.parametrize("dtype", ["float16", "float32"])
 def test_what_is_not_finite_is_refused_with_site_and_sample(subject, images, tmp_path, value, dtype):
     settings = {"dtype": dtype, "batch_size": 8, "progress": False}
-    with patch(subject, {"blocks.1.mlp.out": spoiled(value)}):
+    with bent(subject, spoiled(value)):
         with pytest.raises(StoreError, match=r"not finite at 'blocks.1.mlp.out' for sample '000007'") as error:
             record(subject, images, ["blocks.0.mlp.out", "blocks.1.mlp.out"], tmp_path / "s", **settings)
         assert f"given:    {value!r}" in str(error.value)
@@ -333,7 +354,7 @@ def test_keeping_what_is_not_finite_does_not_excuse_an_overflow(subject, images,
         x[0, 0, 0], x[0, 0, 1] = float("nan"), -1e6
         return x
 
-    with patch(subject, {"blocks.1.mlp.out": both}), pytest.raises(StoreError, match=r"largest value is 1e\+06"):
+    with bent(subject, both), pytest.raises(StoreError, match=r"largest value is 1e\+06"):
         record(subject, images, "blocks.1.mlp.out", tmp_path / "s", on_nonfinite="keep", progress=False)
 
 

@@ -265,9 +265,21 @@ def test_inputs_in_every_form(tiny):
 
 
 def test_fingerprints_tell_models_apart(tiny):
+    from timm.models.vision_transformer import VisionTransformer
+
     before = tiny.fingerprint
     tiny.module.head.weight.data[0, 0] += 1
-    assert vt.wrap(tiny.module).fingerprint != before
+    assert tiny.fingerprint != before, "changed in place"
+    kinds = [{}, {"num_heads": 2}, {"act_layer": nn.ReLU}, {"num_classes": 3}]
+    found = set()
+    for settings in kinds:
+        torch.manual_seed(0)
+        small = {"img_size": 32, "patch_size": 8, "embed_dim": 32, "depth": 1, "num_heads": 4, **settings}
+        found.add(vt.wrap(VisionTransformer(**small).eval()).fingerprint)
+    assert len(found) == len(kinds)
+    eager, again = build("HF Llama"), build("HF Llama")
+    eager.config.rope_parameters["rope_theta"] = 5.0
+    assert vt.wrap(eager).fingerprint != vt.wrap(again).fingerprint, "a setting without weights"
 
 
 def test_preprocessing_comes_from_the_source():

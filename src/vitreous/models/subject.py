@@ -25,6 +25,10 @@ if TYPE_CHECKING:
 OUTPUTS = ("logits", "image_embeds", "pooler_output", "last_hidden_state", "feature_maps")
 
 
+#: Of a Hugging Face configuration, what says nothing about the numbers that the model computes.
+UNTOLD = {"transformers_version", "dtype", "torch_dtype", "architectures", "id2label", "label2id", "name_or_path"}
+
+
 class ForwardStopped(Exception):  # noqa: N818 - a signal, not an error
     """Raised by a recording hook when everything that was asked for has been seen."""
 
@@ -136,12 +140,18 @@ class Subject:
             raise SettingsError("pictures this small hold no patch", given=tuple(size))
         return grid
 
-    @cached_property
+    @property
     def fingerprint(self) -> str:
-        """Hash of architecture and weights: two subjects with the same fingerprint compute the same."""
+        """Hash of architecture and weights as they are now: subjects with the same fingerprint compute the same.
+
+        Weights alone do not tell: head counts, activation functions and norms' settings have none.
+        """
         import torch
 
-        digest = hashlib.sha256(f"{type(self.module).__name__}|{self.family.name}".encode())
+        heads = [block.heads for block in self.blocks]
+        config: Any = self.root.config if self.family.source == "hf" else None
+        said = {} if config is None else {k: v for k, v in config.to_dict().items() if k not in UNTOLD and k[0] != "_"}
+        digest = hashlib.sha256(f"{self.family.name}|{heads}|{sorted(said.items())}|{self.module!r}".encode())
         for name, tensor in sorted(self.module.state_dict().items()):
             digest.update(f"{name}|{tensor.dtype}|{tuple(tensor.shape)}".encode())
             digest.update(tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().data)
