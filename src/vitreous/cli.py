@@ -243,4 +243,7 @@ def _open_data(data: str, subject: Subject, split: str | None, on_error: str, se
         return scenes(int(rest), size=min(size), seed=seed)
     if colon and kind in LAYOUTS:
         return dataset(kind, rest, split, on_error=on_error)  # type: ignore[arg-type]
-    return ImageSet.open(data, on_error=on_error)
+    images = ImageSet.open(data, on_error=on_error)
+    for name, reason in images.skipped:
+        typer.echo(f"skipped {name}: {reason}", err=True)
+    return images

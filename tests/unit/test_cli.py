@@ -86,5 +86,17 @@ def test_what_is_refused_is_a_message_and_status_2(arguments, message, tmp_path,
     assert "Traceback" not in result.output
 
 
+def test_skipped_pictures_are_named(tmp_path):
+    from PIL import Image
+
+    Image.new("RGB", (20, 20)).save(tmp_path / "good.png")
+    (tmp_path / "bad.jpg").write_bytes(b"no picture")
+    command = ("record", "bundled:scenes-mae", tmp_path, "--out", tmp_path / "store", "--site", "blocks.0.mlp.out")
+    refused = run(*command)
+    assert refused.exit_code == 2 and "bad.jpg" in refused.stderr
+    done = run(*command, "--on-error", "skip")
+    assert done.exit_code == 0 and "skipped bad.jpg: not a picture" in done.stderr
+
+
 def test_version():
     assert run("--version").stdout.startswith("vitreous 0.")
