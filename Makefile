@@ -24,6 +24,7 @@ test-all: $(READY)  ## also the slow tests and those on real data
 
 bench: $(READY)  ## ratios against peers, measured in one run
 	$(BIN)/python benchmarks/recording.py
+	$(BIN)/python benchmarks/structure.py
 
 docs: $(READY)  ## rewrites the generated tables and builds the site into site/
 	$(BIN)/python docs/write_tables.py

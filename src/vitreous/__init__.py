@@ -16,6 +16,9 @@ if TYPE_CHECKING:
     from vitreous.hooks import patch as patch
     from vitreous.images import ImageSet as ImageSet
     from vitreous.laws import check_laws as check_laws
+    from vitreous.lenses.structure import grouped_ranks as grouped_ranks
+    from vitreous.lenses.structure import structure as structure
+    from vitreous.lenses.structure import unit_clusters as unit_clusters
     from vitreous.models.family import Family as Family
     from vitreous.models.site import Site as Site
     from vitreous.models.subject import Subject as Subject
@@ -41,11 +44,14 @@ _PUBLIC = {
     "capture": "hooks",
     "check_laws": "laws",
     "dataset": "datasets",
+    "grouped_ranks": "lenses.structure",
     "load": "subjects",
     "open_attention": "attention",
     "patch": "hooks",
     "record": "recording",
     "scenes": "scenery",
+    "structure": "lenses.structure",
+    "unit_clusters": "lenses.structure",
     "wrap": "subjects",
 }
 

@@ -1,0 +1,141 @@
+"""Clusters of units against the straight ways, in one run: ranks to labels, the same labels demanded.
+
+    python benchmarks/structure.py            2,304 units x 15,680 samples, and one common factor that defeats bounds
+    python benchmarks/structure.py --quick    a sixth of the units and samples
+
+Peers: torch (stable argsort, torch.cdist with p=1, scipy's connected components) and scipy (argsort, pdist cityblock).
+On one common factor the peer is our own byte kernel over all pairs without any bound, pair stage only.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import platform
+import resource
+import statistics
+import time
+from pathlib import Path
+
+import numpy as np
+import torch
+from numba import njit, prange
+from scipy.sparse.csgraph import connected_components
+from scipy.spatial.distance import pdist, squareform
+
+import vitreous as vt
+from vitreous.kernels.near_pairs import l1, near_components
+from vitreous.kernels.ranks import rank_bins
+
+BINS = 100
+
+
+def planted(samples: int, units: int, rng: np.random.Generator) -> np.ndarray:
+    """Mostly independent units, a twelfth noisy copies, a fifth of one family with correlations of 0.90 to 0.99."""
+    features = rng.normal(size=(samples, units))
+    copies, family = units // 12, units // 5
+    features[:, -copies:] = features[:, :copies] + 0.02 * rng.normal(size=(samples, copies))
+    share = rng.uniform(0.9, 0.99, family)
+    mixed = features[:, copies : copies + family] * np.sqrt(1 - share)
+    features[:, copies : copies + family] = np.sqrt(share) * rng.normal(size=(samples, 1)) + mixed
+    return features.astype(np.float32)
+
+
+def one_factor(samples: int, units: int, correlation: float, rng: np.random.Generator) -> np.ndarray:
+    common, own = rng.normal(size=(samples, 1)), rng.normal(size=(samples, units))
+    return (np.sqrt(correlation) * common + np.sqrt(1 - correlation) * own).astype(np.float32)
+
+
+def labels_of(near: np.ndarray) -> np.ndarray:
+    _, component = connected_components(near, directed=False)
+    names, first, sizes = np.unique(component, return_index=True, return_counts=True)
+    labels, number = np.full(len(component), -1), 0
+    for name in names[np.argsort(first)]:
+        if sizes[name] > 1:
+            labels[component == name] = number
+            number += 1
+    return labels
+
+
+def by_torch(features: np.ndarray) -> np.ndarray:
+    x = torch.from_numpy(features)
+    order = x.argsort(dim=0, stable=True)
+    ranks = torch.empty_like(order).scatter_(0, order, torch.arange(len(x))[:, None].expand_as(order))
+    bins = (ranks * BINS // len(x)).T.float().contiguous()
+    return labels_of((torch.cdist(bins, bins, p=1) < len(x)).numpy())
+
+
+def by_scipy(features: np.ndarray) -> np.ndarray:
+    order = np.argsort(features, axis=0, kind="stable")
+    ranks = np.empty_like(order)
+    np.put_along_axis(ranks, order, np.arange(len(features))[:, None], 0)
+    bins = np.ascontiguousarray((ranks * BINS // len(features)).T)
+    return labels_of(squareform(pdist(bins, "cityblock") < len(features)))
+
+
+@njit(parallel=True, nogil=True)
+def brute(rows, limit):
+    count = np.zeros(rows.shape[0], np.int64)
+    for tile in prange((rows.shape[0] + 15) // 16):
+        for start in range(0, rows.shape[0], 16):
+            for i in range(tile * 16, min(tile * 16 + 16, rows.shape[0])):
+                for j in range(max(start, i + 1), min(start + 16, rows.shape[0])):
+                    count[i] += l1(rows[i], rows[j]) < limit
+    return count
+
+
+def seconds(work, *args) -> tuple[float, object]:
+    begun = time.perf_counter()
+    found = work(*args)
+    return time.perf_counter() - begun, found
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--quick", action="store_true")
+    parser.add_argument("--json", type=Path)
+    args = parser.parse_args()
+    units, samples = (384, 2613) if args.quick else (2304, 15680)
+    rng = np.random.default_rng(0)
+    vt.unit_clusters(planted(400, 64, rng))  # compile
+    wide: dict = {}
+    if not args.quick:
+        broad = planted(4096, 10_752, rng)
+        before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        took, _ = seconds(vt.unit_clusters, broad)
+        grown = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1e6
+        wide = {"units": 10_752, "samples": 4096, "s": took, "peak_grown_gb": grown}
+        print(f"10,752 units x 4,096 samples: {took:.2f} s, peak memory {grown:.2f} GB higher")
+        del broad
+    features = planted(samples, units, rng)
+    ours = [seconds(vt.unit_clusters, features) for _ in range(5)]
+    labels, fast = ours[0][1], statistics.median(t for t, _ in ours)
+    found: dict = {
+        "wide": wide,
+        "units": units,
+        "samples": samples,
+        "clusters": int(labels.max() + 1),
+        "ours_s": fast,
+        "peers": {},
+    }
+    print(f"{units} units x {samples} samples: {fast:.3f} s, {labels.max() + 1} clusters")
+    for name, peer in {"torch.cdist": by_torch, "scipy pdist": by_scipy}.items():
+        took, theirs = seconds(peer, features)
+        same = bool((theirs == labels).all())
+        found["peers"][name] = {"s": took, "ratio": took / fast, "same_labels": same}
+        print(f"  {name}: {took:.2f} s, {took / fast:.0f} x; same labels: {same}")
+    found["one_factor"] = {}
+    for correlation in (0.9, 0.99, 0.999):
+        rows = rank_bins(one_factor(samples, units, correlation, rng), BINS)
+        brute(rows[:64], samples)
+        all_pairs = min(seconds(brute, rows, samples)[0] for _ in range(3))
+        pruned = min(seconds(near_components, rows, samples)[0] for _ in range(3))
+        found["one_factor"][str(correlation)] = {"brute_s": all_pairs, "ours_s": pruned, "ratio": all_pairs / pruned}
+        print(f"  one factor, {correlation}: {pruned:.3f} s, all pairs without bounds {all_pairs:.3f} s")
+    found |= {"machine": platform.machine(), "threads": torch.get_num_threads(), "torch": torch.__version__}
+    if args.json:
+        args.json.write_text(json.dumps(found, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()
