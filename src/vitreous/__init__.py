@@ -12,6 +12,12 @@ if TYPE_CHECKING:
     from vitreous.axes import Grid as Grid
     from vitreous.axes import Size as Size
     from vitreous.datasets import dataset as dataset
+    from vitreous.errors import ImageError as ImageError
+    from vitreous.errors import ModelError as ModelError
+    from vitreous.errors import SettingsError as SettingsError
+    from vitreous.errors import SiteError as SiteError
+    from vitreous.errors import StoreError as StoreError
+    from vitreous.errors import VitreousError as VitreousError
     from vitreous.hooks import capture as capture
     from vitreous.hooks import patch as patch
     from vitreous.images import ImageSet as ImageSet
@@ -34,13 +40,19 @@ if TYPE_CHECKING:
 _PUBLIC = {
     "Family": "models.family",
     "Grid": "axes",
+    "ImageError": "errors",
     "ImageSet": "images",
+    "ModelError": "errors",
     "Preprocess": "preprocess",
+    "SettingsError": "errors",
     "Site": "models.site",
+    "SiteError": "errors",
     "Size": "axes",
     "Store": "store",
+    "StoreError": "errors",
     "Subject": "models.subject",
     "TextSet": "texts",
+    "VitreousError": "errors",
     "capture": "hooks",
     "check_laws": "laws",
     "dataset": "datasets",

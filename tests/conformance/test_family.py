@@ -44,6 +44,12 @@ def test_the_subject_is_read_from_the_module(case):
     assert subject.heads == (4 if subject.family.attention else None)
     assert subject.depth == (3 if subject.family.attention else 5)
     assert subject.norm is not None
+    modules = dict(subject.module.named_modules())
+    for block in subject.blocks:
+        parts = (*block.mlp, *block.norms, *([block.attn] if block.attn else []), block.second_linear)
+        assert all(part.startswith(block.path) and part in modules for part in parts), parts
+        assert type(modules[block.second_linear]).__name__ in ("Linear", "Conv2d", "Conv1D")
+        assert len(block.norms) == (2 if subject.family.attention else 1)
 
 
 def test_all_names_are_the_same(case):

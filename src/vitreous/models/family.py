@@ -39,7 +39,8 @@ class Family:
     """One row of the table.
 
     Paths are relative to the root: the outermost module of one of the `roots` classes, wherever a larger model keeps
-    it. A site may be a tuple of alternatives; the first that exists in a block is taken. `during` are values of the
+    it. A site may be a tuple of alternatives; the first that exists in a block is taken. `mlp`, `norms` and `attn` are
+    modules within a block; `width` is a parameter as wide as the residual stream. `during` are values of the
     root's configuration that hold while a subject is called, and only then.
     """
 
@@ -50,6 +51,9 @@ class Family:
     block_classes: tuple[str, ...]
     sites: Mapping[str, Site | tuple[Site, ...]]
     width: str
+    mlp: tuple[str, ...]
+    norms: tuple[str, ...]
+    attn: str | None = None
     heads: tuple[str, ...] = ()
     norm: str | None = None
     head: tuple[str, ...] = ()

@@ -19,6 +19,8 @@ HF_CONVNEXT = Family(
         "resid.out": Site("{block}", layout="NCHW"),
     },
     width="layernorm.weight",
+    mlp=("pwconv1", "act", "pwconv2"),
+    norms=("layernorm",),
     norm="layernorm",
     head=("classifier",),
     image_size="config.image_size",

@@ -35,13 +35,23 @@ class ForwardStopped(Exception):  # noqa: N818 - a signal, not an error
 
 @dataclass(frozen=True)
 class Block:
-    """One block of the model: where it is, how wide its residual stream is, how many heads it has."""
+    """One block: how wide its residual stream is, how many heads it has, and the paths of its parts in the module.
+
+    `mlp` is one path, or several where the layers of an MLP lie in the block itself; `second_linear` is its last layer.
+    """
 
     index: int
     path: str
     width: int
     heads: int | None
+    attn: str | None
+    mlp: tuple[str, ...]
+    norms: tuple[str, ...]
     sites: Mapping[str, Site]
+
+    @property
+    def second_linear(self) -> str:
+        return self.sites["mlp.hidden"].path
 
 
 @dataclass(frozen=True, eq=False)
@@ -242,9 +252,8 @@ def read_blocks(module: nn.Module, root_path: str, family: Family) -> tuple[Bloc
         sites, missing = {}, []
         for name, options in family.sites.items():
             candidates = [s.at(path) for s in (options if isinstance(options, tuple) else (options,))]
-            found = next((s for s in candidates if s.path in modules), None)
-            sites[name] = found
-            missing += [] if found else [f"{name} ({candidates[0].path})"]
+            sites[name] = next((s for s in candidates if s.path in modules), None)
+            missing += [] if sites[name] else [f"{name} ({candidates[0].path})"]
         if missing:
             raise ModelError(
                 f"{type(module).__name__} is not laid out like {family.name}: block {index} lacks {', '.join(missing)}",
@@ -255,7 +264,10 @@ def read_blocks(module: nn.Module, root_path: str, family: Family) -> tuple[Bloc
             sites[PATTERN] = Site(path)
         width = attrgetter(family.width)(modules[path]).shape[0]
         heads = _first_found(modules[path], family.heads)
-        blocks.append(Block(index, path, int(width), heads, {n: s for n, s in sites.items() if s}))
+        attn = f"{path}.{family.attn}" if family.attn else None
+        mlp, norms = (tuple(f"{path}.{part}" for part in parts) for parts in (family.mlp, family.norms))
+        found = {name: site for name, site in sites.items() if site}
+        blocks.append(Block(index, path, int(width), heads, attn, mlp, norms, found))
     return tuple(blocks)
 
 

@@ -16,6 +16,8 @@ TIMM_CONVNEXT = Family(
         "resid.out": Site("{block}", layout="NCHW"),
     },
     width="norm.weight",
+    mlp=("mlp",),
+    norms=("norm",),
     norm="head.norm",
     head=("head.fc",),
     examples=("timm:convnext_tiny", "timm:convnextv2_tiny"),
