@@ -56,14 +56,17 @@ def load(
 def skeleton(name: str, **kwargs: Any) -> Subject:
     """The architecture of a model without its weights, for looking at sites: cheap for models of any size.
 
-    It cannot be run: its tensors have shapes and no values.
+    It is not for running: its tensors have shapes and, mostly, no values.
     """
     import torch
 
     source, rest = split_name(name)
     if source == "bundled":
         return load(name, device="cpu")
-    with torch.device("meta"):
+    try:
+        with torch.device("meta"):
+            loaded = SOURCES[source].load(rest, RANDOM, kwargs)
+    except ModelError:  # constructors of older versions look at values; a wrong name is refused again here
         loaded = SOURCES[source].load(rest, RANDOM, kwargs)
     return wrap(loaded.module, name=name, preprocess=loaded.preprocess, tokenizer=loaded.tokenizer, notes=loaded.notes)
 
