@@ -11,6 +11,7 @@ import vitreous as vt
 from vitreous.errors import ModelError, SettingsError
 from vitreous.models import sources
 from vitreous.models.families import FAMILIES
+from vitreous.subjects import skeleton
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "conformance"))
 from zoo import build
@@ -318,3 +319,22 @@ def test_every_source_is_listed_and_lists():
     assert set(sources.SOURCES) == {"timm", "hf", "torchvision", "bundled"}
     assert "vit_b_16" in sources.SOURCES["torchvision"].names()
     assert "vit_small_patch14_dinov2" in sources.SOURCES["timm"].names()
+
+
+def test_the_examples_of_a_family_are_of_that_family():
+    for row in FAMILIES:
+        for name in row.examples:
+            if row.source != "hf":  # those need a hub
+                assert skeleton(name).family.name == row.name, name
+
+
+@pytest.mark.slow
+def test_every_listed_name_of_timm_loads_or_is_refused_with_what_is_missing():
+    refused = {}
+    for name in sources.SOURCES["timm"].names():
+        try:
+            assert skeleton(f"timm:{name}").grid().patches > 0
+        except ModelError as error:
+            refused[name] = str(error).splitlines()[0]
+    assert all("side by side" in reason for reason in refused.values()), refused
+    assert len(refused) <= 10
