@@ -62,7 +62,7 @@ def check_laws(subject: Subject, x: Tensor | None = None) -> tuple[Law, ...]:
         with capture(subject, subject.sites) as rec:
             hooked = subject(x)
         tokens = rec["blocks.-1.resid.out"].shape[1]
-    left = sum(len(m._forward_hooks) + len(m._forward_pre_hooks) for m in subject.module.modules())
+    left = subject.hooks
     grid = subject.grid(tuple(x.shape[-2:])) if subject.modality == "image" else None  # type: ignore[arg-type]
     expected = len(subject.prefix) + grid.patches if grid else x.shape[1]
     error = residual_error(subject, x)

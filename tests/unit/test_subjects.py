@@ -37,6 +37,31 @@ def test_a_saved_folder_loads_with_its_head_and_gives_the_same_numbers(tmp_path)
     assert subject.dtype == torch.float32
 
 
+def test_what_a_checkpoint_lacks_is_said(tmp_path):
+    module = build("HF DINOv2")
+    module.dinov2.save_pretrained(tmp_path)
+    config = module.config
+    config.architectures = ["Dinov2ForImageClassification"]
+    config.save_pretrained(tmp_path)
+    (note,) = vt.load(f"hf:{tmp_path}").notes
+    assert note.startswith("random, not in the checkpoint: classifier.bias, classifier.weight")
+
+
+def test_a_configuration_that_names_no_class_gives_the_bare_model(tmp_path):
+    import json
+
+    module = build("HF DINOv2")
+    module.dinov2.save_pretrained(tmp_path)
+    said = json.loads((tmp_path / "config.json").read_text())
+    del said["architectures"]
+    (tmp_path / "config.json").write_text(json.dumps(said))
+    subject = vt.load(f"hf:{tmp_path}")
+    assert type(subject.module).__name__ == "Dinov2Model" and subject.notes == ()
+    said["architectures"] = ["MyOwnModel"]
+    (tmp_path / "config.json").write_text(json.dumps(said))
+    assert type(vt.load(f"hf:{tmp_path}").module).__name__ == "Dinov2Model"
+
+
 def test_a_half_precision_checkpoint_is_widened_unless_asked_otherwise(tmp_path):
     build("HF ViT").half().save_pretrained(tmp_path)
     assert vt.load(f"hf:{tmp_path}").dtype == torch.float32

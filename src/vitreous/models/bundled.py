@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from importlib.resources import as_file, files
+from importlib.resources.abc import Traversable
 from typing import TYPE_CHECKING
 
 from vitreous.axes import Size
@@ -13,11 +14,25 @@ from vitreous.preprocess import Preprocess
 if TYPE_CHECKING:
     from torch import nn
 
+    from vitreous.models.captions import CaptionTower
+
 BUNDLED = {
     "scenes-text": "contrast with captions: language supervised",
     "scenes-mae": "masked autoencoder: no labels, predicts hidden pixels",
     "scenes-contrast": "contrast of two views: no labels",
 }
+
+
+def _file(name: str) -> Traversable:
+    return files("vitreous.models") / "weights_bundled" / f"{name}.safetensors"
+
+
+def load_words() -> CaptionTower:
+    """The text tower of `scenes-text`: words and phrases in the space of its class token and of its patches."""
+    from vitreous.models.captions import load_captions
+
+    with as_file(_file("scenes-text")) as path:
+        return load_captions(path)
 
 
 def load_bundled(name: str) -> tuple[nn.Module, Preprocess]:
@@ -26,7 +41,7 @@ def load_bundled(name: str) -> tuple[nn.Module, Preprocess]:
 
     if name not in BUNDLED:
         raise ModelError("no such bundled model", given=name, accepted=tuple(BUNDLED))
-    with as_file(files("vitreous.models") / "weights_bundled" / f"{name}.safetensors") as path:
+    with as_file(_file(name)) as path:
         with safe_open(path, "pt") as stored:
             config = json.loads(stored.metadata()["config"])
             state = {

@@ -75,8 +75,8 @@ def _load_timm(name: str, weights: str | Path | None, kwargs: dict[str, Any]) ->
         module = timm.create_model(name, pretrained=weights is None, **kwargs)
     except (OSError, RuntimeError) as error:
         raise _unreachable(f"timm:{name}", error) from error
-    notes = put_weights(module, read_state(weights), Path(weights).name) if weights not in (None, RANDOM) else ()
-    return Loaded(module, timm_preprocess(resolve_model_data_config(module), module), notes=notes)
+    preprocess = timm_preprocess(resolve_model_data_config(module), module)
+    return Loaded(module, preprocess, notes=_fill(module, weights))
 
 
 def timm_preprocess(config: dict[str, Any], module: nn.Module) -> Preprocess:
@@ -115,14 +115,13 @@ def _load_torchvision(name: str, weights: str | Path | None, kwargs: dict[str, A
         module = models.get_model(name, weights=published if weights is None else None, **kwargs)
     except (OSError, RuntimeError) as error:
         raise _unreachable(f"torchvision:{name}", error) from error
-    notes = put_weights(module, read_state(weights), Path(weights).name) if weights not in (None, RANDOM) else ()
     steps = published.transforms()
     size = Size(module.image_size, module.image_size)
     resize = max(round(steps.resize_size[0] * size.height / steps.crop_size[0]), size.height)
     preprocess = Preprocess(
         size, resize, tuple(steps.mean), tuple(steps.std), steps.interpolation.value, f"torchvision {published}"
     )
-    return Loaded(module, preprocess, notes=notes)
+    return Loaded(module, preprocess, notes=_fill(module, weights))
 
 
 # -- Hugging Face
@@ -131,7 +130,7 @@ def _load_torchvision(name: str, weights: str | Path | None, kwargs: dict[str, A
 def _load_hf(name: str, weights: str | Path | None, kwargs: dict[str, Any]) -> Loaded:
     import transformers
 
-    folder = Path(name)
+    folder = Path(name).expanduser()
     local = folder.is_dir()
     if name.startswith((".", "/", "~")) and not local:
         raise ModelError("no such folder", given=name, remedy="hf:ORG/NAME for the hub, hf:./FOLDER for a folder")
@@ -139,15 +138,18 @@ def _load_hf(name: str, weights: str | Path | None, kwargs: dict[str, Any]) -> L
         raise ModelError(
             "the folder holds no config.json", given=name, remedy="save with model.save_pretrained(folder)"
         )
+    name = str(folder) if local else name
     try:
         config = transformers.AutoConfig.from_pretrained(name, local_files_only=local)
         kind = _hf_class(config)
         if weights is None:
-            module = kind.from_pretrained(name, dtype="float32", local_files_only=local, **kwargs)
-            notes: tuple[str, ...] = ()
+            module, found = kind.from_pretrained(
+                name, dtype="float32", local_files_only=local, output_loading_info=True, **kwargs
+            )
+            notes = _not_stored(sorted(found["missing_keys"]))
         else:
-            module = kind._from_config(config, **kwargs) if kwargs else kind(config)
-            notes = () if weights == RANDOM else put_weights(module, read_state(weights), Path(weights).name)
+            module = kind._from_config(config, **kwargs)
+            notes = _fill(module, weights)
     except (OSError, ValueError) as error:
         if isinstance(error, ModelError):
             raise
@@ -155,21 +157,23 @@ def _load_hf(name: str, weights: str | Path | None, kwargs: dict[str, Any]) -> L
     return Loaded(module, read_processor(name, local), _hf_tokenizer(name, local, module), notes)
 
 
+def _not_stored(names: list[str]) -> tuple[str, ...]:
+    """transformers fills what a checkpoint lacks with random numbers; whoever measures must know."""
+    return (f"random, not in the checkpoint: {', '.join(names[:4])} ({len(names)} tensors)",) if names else ()
+
+
 def _hf_class(config: Any) -> Any:
-    """The class that the checkpoint was saved from, so that its head comes along."""
+    """The class that the checkpoint was saved from, so that its head comes along; else the bare model."""
     import transformers
 
-    named = [vars(transformers).get(n) or _lazily(n) for n in config.architectures or ()]
-    return next((c for c in named if c is not None), None) or transformers.AutoModel.for_config(config)
-
-
-def _lazily(name: str) -> Any:
-    import transformers
-
-    try:
-        return transformers.__getattr__(name)
-    except AttributeError:
-        return None
+    for name in config.architectures or ():
+        try:
+            return transformers.__getattr__(name)
+        except AttributeError:
+            continue  # a class of somebody's own
+    if type(config) not in transformers.MODEL_MAPPING:
+        raise ModelError("transformers has no model for this configuration", given=type(config).__name__)
+    return transformers.MODEL_MAPPING[type(config)]
 
 
 def _hf_tokenizer(name: str, local: bool, module: nn.Module) -> Any:
@@ -183,6 +187,11 @@ def _hf_tokenizer(name: str, local: bool, module: nn.Module) -> Any:
         return transformers.AutoTokenizer.from_pretrained(name, local_files_only=local)
     except (OSError, ValueError) as error:
         raise _unreachable(f"hf:{name}", error) from error
+
+
+def _fill(module: nn.Module, weights: str | Path | None) -> tuple[str, ...]:
+    """Puts a local weight file into the module, where one was given; returns what it has to say."""
+    return () if weights is None or weights == RANDOM else put_weights(module, read_state(weights), Path(weights).name)
 
 
 def _unreachable(name: str, error: Exception) -> ModelError:

@@ -167,6 +167,11 @@ class Subject:
             digest.update(tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().data)
         return digest.hexdigest()
 
+    @property
+    def hooks(self) -> int:
+        """How many forward hooks the module carries now, ours or anybody's."""
+        return sum(len(m._forward_hooks) + len(m._forward_pre_hooks) for m in self.module.modules())
+
     # -- sites
 
     @property

@@ -64,12 +64,11 @@ class Order:
             )
         if text and self.size is not None:
             raise SettingsError("texts have no input size", given=tuple(self.size))
-        hooks = sum(len(m._forward_hooks) + len(m._forward_pre_hooks) for m in self.subject.module.modules())
-        if hooks:
+        if self.subject.hooks:
             raise SettingsError(
                 "the model carries hooks, perhaps of an active vt.patch: a store is known by its model, and hooks "
                 "would change what is recorded without a trace",
-                given=f"{hooks} hooks",
+                given=f"{self.subject.hooks} hooks",
                 remedy="leave the patch, or remove the hooks, before recording",
             )
         if not len(self.images):
