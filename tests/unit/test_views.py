@@ -159,6 +159,7 @@ def test_the_square_lies_on_the_patch_and_the_map_is_brightest_there(measured, i
     ("held_out", "control", "claim"),
     [
         (0.97, 0.5, "Detects stars."),
+        (units.DETECTS, 0.5, "Detects stars."),
         (0.88, 0.5, "Responds to stars."),
         (0.75, 0.5, "Leans towards stars."),
         (0.6, 0.5, "Stands for nothing we can name. Its best guess, stars, is weak."),

@@ -144,9 +144,9 @@ def claim_of(phrase: str, held_out: float, control: float) -> str:
     """What may be said of a unit, no more than its numbers allow."""
     if held_out < 0.7 or held_out - control < 0.1:
         return f"Stands for nothing we can name. Its best guess, {phrase}, is weak."
-    if held_out >= 0.95:
+    if held_out >= DETECTS:
         return f"Detects {phrase}."
-    return f"Responds to {phrase}." if held_out >= 0.85 else f"Leans towards {phrase}."
+    return f"Responds to {phrase}." if held_out >= 0.8 else f"Leans towards {phrase}."
 
 
 def _card(shown: _Shown, drawn: bool) -> Card:
