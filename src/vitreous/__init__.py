@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from vitreous.attention import open_attention as open_attention
     from vitreous.axes import Grid as Grid
     from vitreous.axes import Size as Size
+    from vitreous.baselines.gradcam import gradcam as gradcam
     from vitreous.datasets import dataset as dataset
     from vitreous.errors import ImageError as ImageError
     from vitreous.errors import ModelError as ModelError
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
     from vitreous.subjects import load as load
     from vitreous.subjects import wrap as wrap
     from vitreous.texts import TextSet as TextSet
+    from vitreous.training.structure_loss import StructureLoss as StructureLoss
 
 #: Public name -> the module that holds it.
 _PUBLIC = {
@@ -50,12 +52,14 @@ _PUBLIC = {
     "Size": "axes",
     "Store": "store",
     "StoreError": "errors",
+    "StructureLoss": "training.structure_loss",
     "Subject": "models.subject",
     "TextSet": "texts",
     "VitreousError": "errors",
     "capture": "hooks",
     "check_laws": "laws",
     "dataset": "datasets",
+    "gradcam": "baselines.gradcam",
     "grouped_ranks": "lenses.structure",
     "load": "subjects",
     "open_attention": "attention",

@@ -1,0 +1,1 @@
+"""The structure loss, and training with it."""

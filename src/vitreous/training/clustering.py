@@ -1,0 +1,99 @@
+"""From collected features to the alignment terms of section 3.4, where the features lie."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from vitreous.errors import SettingsError
+from vitreous.kernels import device_clusters
+
+TRANSFORMS = ("grouped_rank", "rank", "raw", "normalised_raw")
+
+
+def layer_pairs(layers: int) -> list[tuple[int, int]]:
+    """(anchor's layer, aligned layer) for every pair of layers, in this order everywhere."""
+    return [(first, second) for first in range(layers) for second in range(first + 1, layers)]
+
+
+@dataclass(frozen=True, eq=False)
+class Terms:
+    """What one clustering found.
+
+    `active` bool (pair of layers, token, channel): whether the unit of the second layer is aligned to the anchor in the
+    first. `clusters` and `members` count clusters of two or more and the units in them.
+    """
+
+    active: Tensor
+    clusters: Tensor
+    members: Tensor
+
+
+def find_terms(features: Tensor, *, bins: int, threshold: float, transform: str) -> Terms:
+    """(sample, layer, token, channel) -> which units are aligned to which.
+
+    The anchor of a cluster is its first unit, in layer min(c). Aligned are the units at its token and channel in every
+    layer from min(c) + 1 to max(c), whether they are members or not. Units that are constant or not finite are in no
+    cluster.
+    """
+    samples, *shape = features.shape
+    flat = features.reshape(samples, -1)
+    usable = torch.isfinite(flat).all(0) & (flat != flat[:1]).any(0)
+    root = unit_roots(torch.nan_to_num(flat), usable, bins=bins, threshold=threshold, transform=transform)
+    return _terms(root, shape)
+
+
+def unit_roots(flat: Tensor, usable: Tensor, *, bins: int, threshold: float, transform: str) -> Tensor:
+    """(sample, unit) -> int64 (unit,): the smallest unit of each unit's cluster."""
+    limit = threshold * len(flat)
+    if transform == "grouped_rank":
+        if len(flat) < bins:
+            raise SettingsError(
+                "fewer samples than bins",
+                given=f"{len(flat)} samples, {bins} bins",
+                remedy="cluster less often (every=) or use fewer bins",
+            )
+        if flat.device.type == "cpu":
+            return _on_cpu(flat, usable, bins, limit)
+        return device_clusters.near_components(device_clusters.rank_bins(flat, bins), limit, bins, usable)
+    if transform == "rank":
+        columns = flat.t().argsort(dim=1, stable=True).argsort(dim=1).to(torch.float32)
+    elif transform == "raw":
+        columns = flat.t().contiguous()
+    elif transform == "normalised_raw":
+        columns = ((flat - flat.mean(0)) / flat.std(0, correction=0).clamp_min(1e-12)).t().contiguous()
+    else:
+        raise SettingsError("unknown transform", given=transform, accepted=TRANSFORMS)
+    return device_clusters.float_components(columns, limit, usable)
+
+
+def _on_cpu(flat: Tensor, usable: Tensor, bins: int, limit: float) -> Tensor:
+    """By the kernels of the lens. Samples come in the order of training, which is random enough for their bounds."""
+    from vitreous.kernels.near_pairs import near_components
+    from vitreous.kernels.ranks import rank_bins
+
+    kept = usable.nonzero()[:, 0]
+    root = torch.arange(flat.shape[1])
+    if len(kept):
+        rows = rank_bins(flat[:, kept].float().numpy(), bins)
+        root[kept] = kept[torch.from_numpy(near_components(rows, limit))]
+    return root
+
+
+def _terms(root: Tensor, shape: list[int]) -> Terms:
+    layers, tokens, channels = shape
+    units = torch.arange(len(root), device=root.device)
+    size = torch.zeros_like(root).scatter_add_(0, root, torch.ones_like(root))
+    last = torch.zeros_like(root).scatter_reduce_(0, root, units // (tokens * channels), "amax")
+    anchors = (root == units) & (size > 1)
+    reach = torch.where(anchors, last, -1).reshape(layers, tokens, channels)
+    active = torch.stack([reach[first] >= second for first, second in layer_pairs(layers)])
+    return Terms(active, anchors.sum(), torch.where(anchors, size, 0).sum())
+
+
+def window(count: int, width: int, generator: torch.Generator) -> list[int]:
+    """A random run of `width` neighbouring numbers below `count` (section 3.1)."""
+    start = int(torch.randint(count - width + 1, (), generator=generator))
+    return list(range(start, start + width))

@@ -1,0 +1,342 @@
+from __future__ import annotations
+
+import copy
+import os
+from pathlib import Path
+
+import pytest
+import torch
+from reference import structure_loss as twin
+from torch import nn
+
+import vitreous as vt
+from vitreous.kernels import device_clusters
+from vitreous.training.clustering import find_terms
+
+DEPTH, WIDTH, TOKENS = 5, 8, 6
+
+
+class Mixer(nn.Module):
+    """A block of a residual stream, of a class that no family knows."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.across, self.along = nn.Linear(TOKENS, TOKENS), nn.Linear(WIDTH, WIDTH)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x + 0.02 * (self.across(x.mT).mT + self.along(x).tanh())
+
+
+class Stream(nn.Module):
+    def __init__(self, seed: int = 0) -> None:
+        super().__init__()
+        with torch.random.fork_rng():
+            torch.manual_seed(seed)
+            self.blocks = nn.Sequential(*(Mixer() for _ in range(DEPTH)))
+            self.head = nn.Linear(WIDTH, 3)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.head(self.blocks(x).mean(1))
+
+
+BLOCKS = [f"blocks.{n}" for n in range(DEPTH)]
+
+
+def batches(count: int, size: int = 24, seed: int = 1) -> list[tuple[torch.Tensor, torch.Tensor]]:
+    g = torch.Generator().manual_seed(seed)
+    return [
+        (torch.randn(size, TOKENS, WIDTH, generator=g), torch.randint(3, (size,), generator=g)) for _ in range(count)
+    ]
+
+
+def structured(model: nn.Module, **settings: object) -> vt.StructureLoss:
+    return vt.StructureLoss(model, **({"every": 3, "bins": 10, "threshold": 1.5, "blocks": BLOCKS} | settings))
+
+
+def started(model: nn.Module, **settings: object) -> vt.StructureLoss:
+    """One that has seen how many tokens there are."""
+    loss = structured(model, **settings)
+    loss(model(batches(1)[0][0]).mean())
+    return loss
+
+
+def gradients(model: nn.Module) -> list[torch.Tensor]:
+    return [p.grad.clone() for p in model.parameters()]
+
+
+def every_block(model: Stream, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Logits and (sample, layer, token, channel), by hand."""
+    streams = []
+    for block in model.blocks:
+        x = block(x)
+        streams.append(x)
+    return model.head(x.mean(1)), torch.stack(streams, 1)
+
+
+@pytest.mark.parametrize("reduce", ["mean", "sum"])
+def test_loss_and_gradients_are_those_of_the_formula(reduce):
+    model = Stream()
+    loss = started(model, layers=3, tokens=2, gamma=0.5, reduce=reduce)
+    found, pending, kept_some, dropped_some = [], [], False, False
+    for step, (x, y) in enumerate(batches(12)):
+        main = nn.functional.cross_entropy(model(x), y) * (3e-4 if step % 2 else 1)  # so that the filter has work
+        on = (loss.loss_layers.tolist(), loss.loss_tokens.tolist())
+        collected = (loss.next_layers.tolist(), loss.next_tokens.tolist())
+        model.zero_grad()
+        total = loss(main)
+        total.backward()
+        ours = gradients(model)
+
+        logits, streams = every_block(model, x)
+        again = nn.functional.cross_entropy(logits, y) * (3e-4 if step % 2 else 1)
+        model.zero_grad()
+        expected = twin.total(streams[:, on[0]][:, :, on[1]], found, again, 0.5, reduce)
+        expected.backward()
+        torch.testing.assert_close(total, expected)
+        torch.testing.assert_close(ours, gradients(model), atol=1e-6, rtol=1e-4)
+        kept_some |= loss.log()["kept"] > 0
+        dropped_some |= loss.log()["dropped"] > 0
+
+        pending.append(streams[:, collected[0]][:, :, collected[1]].detach())
+        if len(pending) == 3:
+            found, pending = twin.clusters(torch.cat(pending).numpy(), 10, 1.5), []
+            assert loss.log()["clusters"] == len(found)
+            assert loss.log()["members"] == sum(map(len, found))
+    assert kept_some and dropped_some
+
+
+def test_draws_are_runs_of_neighbours_and_the_loss_is_on_the_previous_one():
+    model, seen = Stream(), set()
+    loss = started(model, layers=2, tokens=3)
+    for n, (x, y) in enumerate(batches(45)):
+        before = loss.next_layers.tolist(), loss.next_tokens.tolist()
+        loss(nn.functional.cross_entropy(model(x), y)).backward()
+        for run in (loss.next_layers.tolist(), loss.next_tokens.tolist()):
+            assert run == list(range(run[0], run[0] + len(run)))
+        if n and n % 3 == 2:
+            assert (loss.loss_layers.tolist(), loss.loss_tokens.tolist()) == before
+        seen |= {("layer", i) for i in loss.next_layers.tolist()} | {("token", i) for i in loss.next_tokens.tolist()}
+    assert len(seen) == DEPTH + TOKENS  # nothing is left out for ever
+
+
+def test_the_anchor_gets_no_gradient_and_members_between_are_aligned_too():
+    f = torch.randn(200, 3, 1, 2)
+    f[:, 2, 0, 1] = f[:, 0, 0, 0]  # the cluster skips layer 1 and changes channel
+    terms = find_terms(f, bins=10, threshold=0.5, transform="grouped_rank")
+    # pairs (0, 1), (0, 2), (1, 2): both later layers follow the anchor's own channel
+    assert terms.active.tolist() == [[[True, False]], [[True, False]], [[False, False]]]
+    model = Stream()
+    loss = started(model, layers=2, tokens=1, every=1, bins=2, threshold=9.0)
+    (x, y), (x2, y2) = batches(2)
+    loss(nn.functional.cross_entropy(model(x), y))
+    first = loss.loss_layers.tolist()[0]
+    model.zero_grad()
+    main = nn.functional.cross_entropy(model(x2), y2)
+    (loss(main) - main).backward()
+    moved = [any(p.grad is not None and p.grad.abs().sum() > 0 for p in block.parameters()) for block in model.blocks]
+    assert moved[first + 1] and not any(moved[first + 2 :])
+
+
+def test_dead_and_broken_units_take_no_part():
+    f = torch.randn(100, 2, 1, 3)
+    f[:, :, 0, 0] = 1.0  # constant: would tie with each other
+    f[:, 1, 0, 1] = f[:, 0, 0, 1]
+    f[3, 0, 0, 1] = torch.nan
+    assert find_terms(f, bins=10, threshold=1.0, transform="grouped_rank").clusters == 0
+    f[3, 0, 0, 1] = f[3, 1, 0, 1]
+    assert find_terms(f, bins=10, threshold=1.0, transform="grouped_rank").clusters == 1
+
+
+@pytest.mark.parametrize("transform", ["rank", "raw", "normalised_raw"])
+def test_other_transforms_join_by_the_same_rule(transform):
+    g = torch.Generator().manual_seed(0)
+    f = torch.randn(60, 12, generator=g)
+    f[:, 6:] = f[:, :6] * torch.linspace(0.5, 3, 6) + 0.1 * torch.randn(60, 6, generator=g)
+    values = {
+        "rank": f.argsort(0).argsort(0).float(),
+        "raw": f,
+        "normalised_raw": (f - f.mean(0)) / f.std(0, correction=0),
+    }[transform]
+    threshold = {"rank": 4.0, "raw": 0.6, "normalised_raw": 0.3}[transform]
+    near = (values[:, :, None] - values[:, None, :]).abs().mean(0) < threshold
+    terms = find_terms(f.reshape(60, 2, 1, 6), bins=10, threshold=threshold, transform=transform)
+    reach = near.float().matrix_power(12) > 0
+    groups = {tuple(row.nonzero()[:, 0].tolist()) for row in reach}
+    assert terms.clusters == sum(len(g) > 1 for g in groups) > 0
+    assert terms.members == sum(len(g) for g in groups if len(g) > 1)
+
+
+@pytest.mark.parametrize("kind", ["independent", "one factor 0.9", "one factor 0.999", "copies", "ties", "all alike"])
+def test_the_route_of_a_device_gives_the_same_clusters(kind):
+    from vitreous.kernels.near_pairs import near_components
+    from vitreous.kernels.ranks import rank_bins
+
+    g = torch.Generator().manual_seed(0)
+    x = torch.randn(1500, 150, generator=g)
+    if kind.startswith("one factor"):
+        rho = float(kind.split()[-1])
+        x = rho**0.5 * torch.randn(1500, 1, generator=g) + (1 - rho) ** 0.5 * x
+    elif kind == "copies":
+        x[:, 50:100] = x[:, :50].exp() + 0.05 * torch.randn(1500, 50, generator=g)
+    elif kind == "ties":
+        x = torch.randint(3, (1500, 150), generator=g).float()
+        x[:, 30:60] = x[:, :30]
+        x[:, 0] = -0.0 * x[:, 0]
+    elif kind == "all alike":
+        x = x[:, :1].repeat(1, 150)
+    rows = device_clusters.rank_bins(x, 100)
+    assert (rows.numpy() == rank_bins(x.numpy(), 100)).all()
+    ours = device_clusters.near_components(rows, 1500.0, 100, torch.ones(150, dtype=torch.bool))
+    assert (ours.numpy() == near_components(rows.numpy(), 1500.0)).all()
+
+
+def test_many_undecided_pairs_are_settled_in_pieces(monkeypatch):
+    monkeypatch.setattr(device_clusters, "PAIRS", 7)
+    test_the_route_of_a_device_gives_the_same_clusters("one factor 0.999")
+    test_the_route_of_a_device_gives_the_same_clusters("copies")
+
+
+def test_evaluation_and_frozen_passes_leave_no_trace():
+    model = Stream()
+    loss = started(model)
+    (x, y), (x2, y2) = batches(2)
+    main = nn.functional.cross_entropy(model(x), y)
+    model.eval()
+    model(x2)
+    with torch.no_grad():
+        model.train()(x2)
+    assert torch.equal(loss(main), main)
+    with pytest.raises(vt.SettingsError, match="no forward pass has been seen"):
+        loss(main)
+    loss.remove()
+    assert not any(block._forward_hooks for block in model.blocks)
+
+
+def run(model: nn.Module, loss: vt.StructureLoss, data: list, start: int = 0) -> list[float]:
+    optimiser = torch.optim.SGD(model.parameters(), 0.1)
+    curve = []
+    for x, y in data[start:]:
+        total = loss(nn.functional.cross_entropy(model(x), y))
+        optimiser.zero_grad()
+        total.backward()
+        optimiser.step()
+        curve.append(float(total.detach()))
+    return curve
+
+
+def test_a_checkpoint_in_the_middle_of_a_draw_goes_on_as_if_nothing_had_happened(tmp_path):
+    data = batches(17)
+    whole = Stream()
+    expected = run(whole, structured(whole), data)
+    model = Stream()
+    loss = structured(model)
+    first = run(model, loss, data[:8])
+    torch.save({"model": model.state_dict(), "loss": loss.state_dict()}, tmp_path / "checkpoint.pt")
+    saved = torch.load(tmp_path / "checkpoint.pt", weights_only=True)
+    fresh = Stream(seed=5)
+    again = structured(fresh, seed=99)
+    fresh.load_state_dict(saved["model"])
+    again.load_state_dict(saved["loss"])
+    assert first + run(fresh, again, data, start=8) == expected
+
+
+def test_accumulated_steps_collect_as_many_samples_as_whole_ones():
+    model = Stream()
+    loss = started(model, every=2, accumulate=3)
+    for n, (x, y) in enumerate(batches(6)):
+        loss(nn.functional.cross_entropy(model(x), y)).backward()
+        assert ("clusters" in loss.log()) == (n == 5)
+
+
+def test_autocast_keeps_the_terms_in_single_precision():
+    model = Stream()
+    loss = started(model)
+    with torch.autocast("cpu", torch.bfloat16):
+        for x, y in batches(4):
+            total = loss(nn.functional.cross_entropy(model(x), y))
+    assert loss.log()["terms"] > 0 and total.dtype == torch.float32
+    total.backward()
+    assert all(torch.isfinite(p.grad).all() for p in model.parameters())
+
+
+@pytest.mark.slow
+def test_a_compiled_model_gives_the_same_curve_without_compiling_again():
+    data = batches(14)
+    plain, model = Stream(), Stream()
+    expected = run(plain, structured(plain), data)
+    torch._dynamo.reset()
+    loss = structured(torch.compile(model))
+    before = run(torch.compile(model), loss, data[:4])
+    with torch._dynamo.config.patch(error_on_recompile=True):
+        after = run(torch.compile(model), loss, data[4:])
+    assert before + after == pytest.approx(expected, rel=1e-4)
+
+
+def ranks(rank: int, folder: str, data: list) -> None:
+    import torch.distributed as dist
+    from torch.nn.parallel import DistributedDataParallel
+
+    dist.init_process_group("gloo", init_method=f"file://{folder}/meet", rank=rank, world_size=2)
+    model = DistributedDataParallel(Stream())
+    share = [(x[rank::2], y[rank::2]) for x, y in data]
+    curve = run(model, structured(model), share)
+    torch.save({"model": model.module.state_dict(), "curve": curve}, Path(folder) / f"rank{rank}.pt")
+    dist.destroy_process_group()
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(os.name == "nt", reason="gloo over a file")
+@pytest.mark.parametrize("sizes", ["even"])
+def test_two_ranks_train_as_one_with_both_batches(tmp_path, sizes):
+    data = batches(10)
+    # samples of the ranks are gathered rank by rank: the single run sees them in that order, for ties
+    ordered = [(torch.cat([x[0::2], x[1::2]]), torch.cat([y[0::2], y[1::2]])) for x, y in data]
+    one = Stream()
+    run(one, structured(one), ordered)
+    torch.multiprocessing.spawn(ranks, (str(tmp_path), data), nprocs=2)
+    for rank in range(2):
+        saved = torch.load(tmp_path / f"rank{rank}.pt", weights_only=True)
+        for name, value in one.state_dict().items():
+            torch.testing.assert_close(saved["model"][name], value, atol=1e-5, rtol=1e-4)
+
+
+def test_any_family_works_and_a_subject_too():
+    import timm
+
+    module = timm.create_model("vit_tiny_patch16_224", img_size=32, patch_size=8, depth=3, embed_dim=24, num_heads=2)
+    for target in (copy.deepcopy(module), vt.wrap(copy.deepcopy(module))):
+        loss = vt.StructureLoss(target, layers=2, tokens=2, every=1, bins=4)
+        model = (target.module if isinstance(target, vt.Subject) else target).train()
+        for _ in range(3):
+            loss(model(torch.randn(8, 3, 32, 32)).square().mean()).backward()
+        assert loss.depth == 3 and "clusters" in loss.log()
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"layers": 1}, "aligned between layers"),
+        ({"layers": 9}, "more layers asked for than the model has"),
+        ({"tokens": 0}, "tokens is a count"),
+        ({"every": 0}, "every is a count"),
+        ({"bins": 300}, "bins out of range"),
+        ({"threshold": 0.0}, "positive"),
+        ({"gamma": -1.0}, "positive"),
+        ({"reduce": "median"}, "unknown reduce"),
+        ({"transform": "log"}, "unknown transform"),
+        ({"blocks": ["blocks.7"]}, "no such module"),
+    ],
+)
+def test_wrong_settings_are_refused_by_name(settings, words):
+    with pytest.raises(vt.SettingsError, match=words):
+        structured(Stream(), **settings)
+
+
+def test_what_the_first_batch_shows_to_be_wrong_is_refused():
+    model = Stream()
+    with pytest.raises(vt.SettingsError, match="fewer tokens"):
+        started(model, tokens=TOKENS + 1)
+    model = Stream()
+    loss = started(model, every=1, bins=100)
+    with pytest.raises(vt.SettingsError, match="fewer samples than bins"):
+        loss(nn.functional.cross_entropy(model(batches(1)[0][0]), batches(1)[0][1]))
