@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from vitreous.subjects import load as load
     from vitreous.subjects import wrap as wrap
     from vitreous.texts import TextSet as TextSet
+    from vitreous.training.run import train as train
     from vitreous.training.structure_loss import StructureLoss as StructureLoss
 
 #: Public name -> the module that holds it.
@@ -67,6 +68,7 @@ _PUBLIC = {
     "record": "recording",
     "scenes": "scenery",
     "structure": "lenses.structure",
+    "train": "training.run",
     "unit_clusters": "lenses.structure",
     "wrap": "subjects",
 }

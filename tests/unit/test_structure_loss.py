@@ -199,7 +199,7 @@ def test_many_undecided_pairs_are_settled_in_pieces(monkeypatch):
 def test_evaluation_and_frozen_passes_leave_no_trace():
     model = Stream()
     loss = started(model)
-    (x, y), (x2, y2) = batches(2)
+    (x, y), (x2, _) = batches(2)
     main = nn.functional.cross_entropy(model(x), y)
     model.eval()
     model(x2)

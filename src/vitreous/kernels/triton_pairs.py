@@ -11,7 +11,7 @@ STEP = 2048
 
 
 @triton.jit
-def _add_up(rows, pairs, out, samples, limit, STEP: tl.constexpr):  # type: ignore[no-untyped-def]
+def _add_up(rows, pairs, out, samples, limit, STEP: tl.constexpr):
     pair = tl.program_id(0)
     first = rows + tl.load(pairs + 2 * pair) * samples
     second = rows + tl.load(pairs + 2 * pair + 1) * samples

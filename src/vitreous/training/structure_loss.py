@@ -106,8 +106,10 @@ class StructureLoss(nn.Module):
             self.register_buffer(f"{draw}_layers", torch.zeros(layers, dtype=torch.int64))
             self.register_buffer(f"{draw}_tokens", torch.zeros(tokens, dtype=torch.int64))
         self.register_buffer("active", torch.zeros(0, dtype=torch.bool))
-        self._recorded = False  # in a CUDA graph, which reads these very tensors at every replay
-        self._begun = False
+        self.in_place = (
+            False  # whether a draw is written into the same tensors: what a CUDA graph reads at every replay
+        )
+        self.begun = False
         self._shape: Sequence[int] = ()
         self._loss_layers: list[int] = []
         self._next_layers: list[int] = []
@@ -127,13 +129,13 @@ class StructureLoss(nn.Module):
         """Keeps the chosen tokens of a block's output; of every block if the program must not depend on the choice."""
         if not torch.compiler.is_compiling() and self.loss_tokens.device != stream.device:
             self.to(stream.device)
-        if _fixed_program(stream) or not self._begun or layer in self._loss_layers or layer in self._next_layers:
+        if _fixed_program(stream) or not self.begun or layer in self._loss_layers or layer in self._next_layers:
             kept = stream.index_select(1, self.loss_tokens).float()
             self._seen[layer] = (kept, stream.detach().index_select(1, self.next_tokens).float())
             self._shape = stream.shape
 
     def _begin(self) -> None:
-        """What the first batch says: how many tokens there are and how wide they are. Collecting starts with the next."""
+        """The first batch says how many tokens there are and how wide they are; collecting starts with the next."""
         if len(self._shape) != 3 or self._shape[1] < self.tokens:
             raise SettingsError(
                 "the output of a block is (sample, token, channel) with no fewer tokens than a draw",
@@ -148,7 +150,7 @@ class StructureLoss(nn.Module):
             self.loss_layers, self.loss_tokens = self.next_layers, self.next_tokens
         self._loss_layers = self._next_layers
         self._seen.clear()
-        self._begun = True
+        self.begun = True
 
     def _draw(self) -> None:
         """Section 3.1. The same on every rank: they share the seed."""
@@ -161,7 +163,7 @@ class StructureLoss(nn.Module):
 
     def _put(self, name: str, value: Tensor) -> None:
         """Anew, since the backward pass may still need the old one; in place where a CUDA graph reads it."""
-        if self._recorded:
+        if self.in_place:
             self.get_buffer(name).copy_(value)
         else:
             self.register_buffer(name, value)
@@ -170,7 +172,7 @@ class StructureLoss(nn.Module):
 
     def forward(self, main: Tensor) -> Tensor:
         """Mean main loss of the batch that has just gone through the model -> total loss."""
-        begun = self._begun
+        begun = self.begun
         total = self.total(main)
         if begun:
             self.advance()
@@ -179,16 +181,15 @@ class StructureLoss(nn.Module):
     def total(self, main: Tensor) -> Tensor:
         """The loss alone, without counting the step: this part has the same program at every step.
 
-        Whoever records it in a CUDA graph calls `advance` after each replay.
+        Whoever records it in a CUDA graph sets `in_place` and calls `advance` after each replay.
         """
         if not self._seen:
             raise SettingsError(
                 "no forward pass has been seen", remedy="call the model in training mode first, then this with its loss"
             )
-        if not self._begun:
+        if not self.begun:
             self._begin()
             return main
-        self._recorded |= _capturing(main)
         aligned, collected = self._chosen()
         self._latest = collected
         anchor = aligned.detach().index_select(0, self._first)
@@ -246,7 +247,7 @@ class StructureLoss(nn.Module):
         self._log |= {"clusters": terms.clusters, "members": terms.members}
 
     def log(self) -> dict[str, float]:
-        """The latest step: `clusters`, their `members`, `terms`, of which `kept` and `dropped`, `structure` and `main` loss.
+        """The latest `clusters` and their `members`, `terms`, `kept` and `dropped` of them, `structure` and `main` loss.
 
         Reading it waits for the device; nothing else here does, but for the clustering.
         """
@@ -278,10 +279,11 @@ class StructureLoss(nn.Module):
         self._generator.set_state(state["generator"].cpu())
         self._shape = state["shape"]
         self._loss_layers, self._next_layers = state["layers"]
-        self._begun = bool(self._next_layers)
+        self.begun = bool(self._next_layers)
 
     def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *rest: Any) -> None:
-        if (active := state_dict.get(f"{prefix}active")) is not None:  # how wide it is is known only after a batch
+        active = state_dict.get(f"{prefix}active")
+        if active is not None and active.shape != self.active.shape:  # how wide it is is known only after a batch
             self.active = torch.zeros_like(active, device=self.active.device)
         super()._load_from_state_dict(state_dict, prefix, *rest)
 

@@ -1,0 +1,147 @@
+"""What is trained and how: the paper's Tables 2 to 6 as values, one row a recipe."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, fields, replace
+from types import MappingProxyType
+from typing import Any
+
+from vitreous.errors import SettingsError
+
+#: Table 3: timm's augmentation of pictures.
+AUGMENTATION = MappingProxyType(
+    {
+        "auto_augment": "rand-m8-inc1-mstd1.0",
+        "scale": (0.08, 1.0),
+        "ratio": (0.75, 1.33),
+        "hflip": 0.5,
+        "grayscale_prob": 0.05,
+        "gaussian_blur_prob": 0.05,
+        "color_jitter": None,
+        "interpolation": "random",
+    }
+)
+#: Dropout is timm's `drop_rate`, which a ViT applies before its head.
+DROPPED = MappingProxyType({"drop_rate": 0.3, "drop_path_rate": 0.1})
+WEE = "vit_wee_patch16_reg1_gap_256"
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """A training run. The learning rate is `lr` for a batch of `lr_batch` and scales with `batch`.
+
+    `model` is a timm name with `settings` for its constructor; `size` the side of a picture in pixels, None for points.
+    `warmup` epochs come before the `epochs` and rise from zero. `structure` are the settings of the structure loss.
+    """
+
+    name: str
+    about: str
+    data: str
+    size: int | None
+    model: str = WEE
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    batch: int = 784
+    epochs: int = 3600
+    warmup: int = 5
+    lr: float = 0.002
+    lr_batch: int = 4096
+    betas: tuple[float, float] = (0.6, 0.995)
+    weight_decay: float = 0.125
+    smoothing: float = 0.1
+    amp: str = "float16"
+    augmentation: Mapping[str, Any] = field(default_factory=lambda: dict(AUGMENTATION))
+    crop: float = 0.95
+    structure: Mapping[str, Any] = field(default_factory=dict)
+    test_every: int = 1
+    seed: int = 42
+
+    def with_(self, **changes: Any) -> Recipe:
+        """The same with some values changed; settings of the structure loss are added to those that are there."""
+        known = {f.name for f in fields(self)} - {"name", "about"}
+        if wrong := sorted(set(changes) - known):
+            raise SettingsError("a recipe has no such value", given=wrong, accepted=sorted(known))
+        if "structure" in changes:
+            changes["structure"] = {**self.structure, **changes["structure"]}
+        changed = replace(self, **changes)
+        for name in ("batch", "epochs", "lr_batch", "test_every"):
+            if not asdict(changed)[name] >= 1:
+                raise SettingsError(f"{name} is a count", given=asdict(changed)[name], accepted="1 or more")
+        if changed.amp not in ("float16", "bfloat16", "none"):
+            raise SettingsError("unknown amp", given=changed.amp, accepted=("float16", "bfloat16", "none"))
+        return changed
+
+
+RECIPES = {
+    row.name: row
+    for row in (
+        Recipe(
+            "spiral",
+            "two arms of a spiral in the plane; 16,384 points, 14 blocks, 3,600 epochs",
+            "spiral",
+            None,
+            settings={**DROPPED, "img_size": (1, 2), "patch_size": 1, "in_chans": 1},
+            augmentation={},
+            crop=1.0,
+            test_every=20,
+        ),
+        Recipe(
+            "cifar10-256",
+            "CIFAR-10 at 256 pixels, patch 16, 3,600 epochs, as the paper has it",
+            "cifar10",
+            256,
+            settings=dict(DROPPED),
+        ),
+        Recipe(
+            "cifar10-32",
+            "CIFAR-10 at its own 32 pixels, patch 4: the same network at a sixteenth of the cost, 300 epochs",
+            "cifar10",
+            32,
+            settings={**DROPPED, "img_size": 32, "patch_size": 4},
+            epochs=300,
+        ),
+        Recipe(
+            "imagenet",
+            "ImageNet-1K, 20 blocks of 512, 10 epochs; the paper averages seeds 0, 1 and 2",
+            "imagenet",
+            256,
+            model="vit_mediumd_patch16_reg4_gap_256",
+            settings=dict(DROPPED),
+            batch=392,
+            epochs=10,
+            seed=0,
+        ),
+        Recipe(
+            "scenes",
+            "the bundled scenes, shape of the largest object; a small network that two cores train in minutes",
+            "scenes",
+            64,
+            settings={"img_size": 64, "patch_size": 8, "depth": 6, "embed_dim": 96, "num_heads": 3, "mlp_ratio": 3},
+            batch=128,
+            epochs=15,
+            warmup=1,
+            lr_batch=256,
+            augmentation={"scale": (0.5, 1.0), "ratio": (0.75, 1.33), "hflip": 0.5, "color_jitter": None},
+            structure={"every": 10},
+        ),
+    )
+}
+
+
+def find_recipe(name: str | Recipe) -> Recipe:
+    if isinstance(name, Recipe):
+        return name
+    if name not in RECIPES:
+        raise SettingsError("unknown recipe", given=name, accepted=tuple(RECIPES))
+    return RECIPES[name]
+
+
+def learning_rate(recipe: Recipe, update: int, an_epoch: int) -> float:
+    """At each update: a line from zero over the warm-up, then half a cosine to zero."""
+    from math import cos, pi
+
+    most = recipe.lr * recipe.batch / recipe.lr_batch
+    rise = recipe.warmup * an_epoch
+    if update < rise:
+        return most * update / rise
+    return most * 0.5 * (1 + cos(pi * (update - rise) / (recipe.epochs * an_epoch)))

@@ -1,0 +1,229 @@
+"""Trains a recipe into a folder. Killed at any moment and run again, it goes on and ends with the same curve."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, nullcontext
+from dataclasses import asdict, dataclass
+from io import BytesIO
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from vitreous.errors import SettingsError, StoreError
+from vitreous.provenance import json_bytes, replace_file, start_run
+from vitreous.subjects import pick_device
+from vitreous.training.batches import Batches, Share, open_batches
+from vitreous.training.recipes import Recipe, find_recipe, learning_rate
+from vitreous.training.trainee import Trainee, build
+
+LOG, WEIGHTS, SETTINGS = "log.jsonl", "model.safetensors", "recipe.json"
+SAVE_SECONDS = 60.0
+
+
+@dataclass(frozen=True)
+class Trained:
+    """A finished run: its folder, test accuracy in percent, and one entry an epoch of the log."""
+
+    folder: Path
+    accuracy: float
+    log: tuple[Mapping[str, Any], ...]
+
+    def model(self) -> nn.Module:
+        """The trained network, in evaluation mode."""
+        return trained_model(self.folder)
+
+
+def train(
+    recipe: str | Recipe,
+    out: str | Path,
+    *,
+    data: Any = None,
+    structure: bool = True,
+    epochs: int | None = None,
+    device: str = "auto",
+    workers: int | None = None,
+    progress: bool = True,
+    save_seconds: float = SAVE_SECONDS,
+    **changes: Any,
+) -> Trained:
+    """Trains a recipe with the structure loss, or without it as the baseline.
+
+    >>> vt.train("scenes", "runs/scenes")
+    >>> vt.train("cifar10-32", "runs/plain", data="cifar10", structure=False, epochs=30)
+
+    `data` is the folder of the data set, or (train, test) pictures. Other keywords change the recipe: `batch=`, `lr=`,
+    `seed=`, `model=` ...; `structure_settings={"threshold": 0.5}` those of the loss. Under `torchrun` each process
+    takes its share of every batch. The folder gets `log.jsonl`, checkpoints, `model.safetensors` and `run.json`.
+    """
+    changes |= {"epochs": epochs} if epochs is not None else {}
+    if "structure_settings" in changes:
+        changes["structure"] = changes.pop("structure_settings")
+    chosen = find_recipe(recipe).with_(**changes)
+    out = Path(out)
+    with _together(device) as (share, where):
+        batches = open_batches(chosen, data, where, share, workers)
+        facts = json.loads(json_bytes(asdict(chosen) | {"with_structure": structure, "inputs": batches.fingerprints}))
+        facts["classes"] = batches.classes
+        _claim(out, facts)
+        settings = {"recipe": chosen.name, "structure": structure, "batch": chosen.batch, "epochs": chosen.epochs}
+        run = start_run(
+            out, "train", settings, seeds={"seed": chosen.seed}, inputs=batches.fingerprints, device=str(where)
+        )
+        with run if share.rank == 0 else nullcontext():
+            trainee = Trainee(chosen, batches.classes, where, structure=structure)
+            log = _epochs(trainee, batches, out, share, progress, save_seconds)
+            if share.rank == 0:
+                _save_weights(trainee.model, out)
+                run.note(accuracy=log[-1]["accuracy"])
+    return Trained(out, log[-1]["accuracy"], tuple(log))
+
+
+def _epochs(
+    trainee: Trainee, batches: Batches, out: Path, share: Share, progress: bool, save_seconds: float
+) -> list[dict[str, Any]]:
+    from tqdm.auto import tqdm  # type: ignore[import-untyped]
+
+    recipe = trainee.recipe
+    last = recipe.warmup + recipe.epochs
+    log = _resume(trainee, out, share)
+    start = len(log)
+    saved = time.monotonic()
+    bar = tqdm(total=last, initial=start, desc=recipe.name, unit="epoch", disable=not progress or share.rank > 0)
+    with bar:
+        for epoch, stream in zip(range(start, last), batches.train(start, last), strict=True):
+            entry = run_epoch(trainee, stream, epoch, batches.steps)
+            if (epoch + 1) % recipe.test_every == 0 or epoch + 1 == last:
+                entry["accuracy"] = trainee.accuracy(batches.test())
+                bar.set_postfix(loss=f"{entry['loss']:.3f}", accuracy=f"{entry['accuracy']:.2f}")
+            log.append(entry)
+            bar.update()
+            if time.monotonic() - saved >= save_seconds or epoch + 1 == last:
+                _save(trainee, log, out, share)
+                saved = time.monotonic()
+    return log
+
+
+def run_epoch(trainee: Trainee, stream: Iterator[Any], epoch: int, steps: int) -> dict[str, Any]:
+    """One epoch; its randomness depends on the seed and the epoch alone."""
+    torch.manual_seed((trainee.recipe.seed << 20) + epoch)
+    losses = torch.zeros((), device=trainee.device)
+    for n, (x, y) in enumerate(stream):
+        if epoch == 0 and n == 0:
+            trainee.begin(x, y)
+        losses += trainee.step(x, y, learning_rate(trainee.recipe, epoch * steps + n, steps))
+    entry: dict[str, Any] = {"epoch": epoch, "loss": round(float(losses) / steps, 6)}
+    if not entry["loss"] == entry["loss"]:
+        raise SettingsError(
+            "the loss is not a number any more", given=f"epoch {epoch}", remedy="lower lr, or amp='none'"
+        )
+    if trainee.structure is not None:
+        entry |= {name: round(value, 6) for name, value in trainee.structure.log().items()}
+    return entry
+
+
+# -- files
+
+
+def _claim(out: Path, facts: dict[str, Any]) -> None:
+    """A folder belongs to one recipe, one data set and one choice of loss."""
+    path = out / SETTINGS
+    if path.exists():
+        there = json.loads(path.read_bytes())
+        if different := sorted(name for name in facts if there.get(name) != facts[name]):
+            raise StoreError(
+                "the folder holds another training run",
+                given=f"{out}: " + ", ".join(f"{n}={there.get(n)!r}, now {facts[n]!r}" for n in different),
+                remedy="choose another folder, or the same settings to go on",
+            )
+    out.mkdir(parents=True, exist_ok=True)
+    replace_file(path, json_bytes(facts))
+
+
+def _save(trainee: Trainee, log: list[dict[str, Any]], out: Path, share: Share) -> None:
+    """Each process keeps its own: what has been collected for the next clustering differs."""
+    file = BytesIO()
+    torch.save({"epoch": len(log), "state": trainee.state()}, file)
+    if share.ranks > 1:
+        torch.distributed.barrier()
+    if share.rank == 0:
+        replace_file(out / LOG, b"".join((json.dumps(entry) + "\n").encode() for entry in log))
+    replace_file(_checkpoint(out, share), file.getvalue())
+
+
+def _resume(trainee: Trainee, out: Path, share: Share) -> list[dict[str, Any]]:
+    path = _checkpoint(out, share)
+    if not path.exists():
+        return []
+    try:
+        kept = torch.load(path, map_location="cpu", weights_only=True)
+    except (RuntimeError, EOFError, ValueError, OSError) as error:
+        raise StoreError(
+            "a checkpoint that cannot be read", given=str(path), remedy="delete it to train from the start"
+        ) from error
+    entries = [json.loads(line) for line in (out / LOG).read_text().splitlines()]
+    if share.ranks > 1:
+        epochs = [torch.zeros(1, dtype=torch.int64, device=trainee.device) for _ in range(share.ranks)]
+        torch.distributed.all_gather(epochs, torch.tensor([kept["epoch"]], device=trainee.device))
+        if len({int(e) for e in epochs}) > 1:
+            raise StoreError(
+                "checkpoints of different epochs", given=str(out), remedy="delete them to train from the start"
+            )
+    trainee.load(kept["state"])
+    return entries[: kept["epoch"]]
+
+
+def _checkpoint(out: Path, share: Share) -> Path:
+    return out / (f"checkpoint-{share.rank}-of-{share.ranks}.pt" if share.ranks > 1 else "checkpoint.pt")
+
+
+def _save_weights(model: nn.Module, out: Path) -> None:
+    from safetensors.torch import save
+
+    replace_file(out / WEIGHTS, save({name: t.contiguous().cpu() for name, t in model.state_dict().items()}))
+
+
+def trained_model(folder: str | Path) -> nn.Module:
+    """The network of a finished run."""
+    from safetensors.torch import load_file
+
+    folder = Path(folder)
+    for name in (SETTINGS, WEIGHTS):
+        if not (folder / name).exists():
+            raise StoreError("not a finished training run", given=str(folder), remedy="run the same training again")
+    facts = json.loads((folder / SETTINGS).read_bytes())
+    known = {name: facts[name] for name in ("name", "about", "data", "size", "model", "settings", "seed")}
+    model = build(Recipe(**known), facts["classes"])
+    model.load_state_dict(load_file(folder / WEIGHTS))
+    return model.eval()
+
+
+# -- several processes
+
+
+@contextmanager
+def _together(device: str) -> Iterator[tuple[Share, torch.device]]:
+    """Under `torchrun`, the processes find each other; otherwise there is one."""
+    ranks = int(os.environ.get("WORLD_SIZE", "1"))
+    if ranks == 1:
+        yield Share(), pick_device(device)
+        return
+    import torch.distributed as group
+
+    where = pick_device(device)
+    if where.type == "cuda":
+        where = torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")))
+        torch.cuda.set_device(where)
+    begun = group.is_initialized()
+    if not begun:
+        group.init_process_group("nccl" if where.type == "cuda" else "gloo")
+    try:
+        yield Share(group.get_rank(), ranks), where
+    finally:
+        if not begun:
+            group.destroy_process_group()
