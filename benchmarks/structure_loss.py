@@ -40,13 +40,14 @@ def timed(steps: int, run) -> float:
     return 1000 * (time.perf_counter() - start) / steps
 
 
-def plain_roots(flat, usable, *, bins, threshold, transform):  # noqa: ARG001
+def plain_roots(flat, *, bins, threshold, transform):  # noqa: ARG001
     """The way people would write it: two argsorts, the whole matrix, components on the host."""
     from scipy.sparse.csgraph import connected_components
 
     ranks = flat.argsort(dim=0, stable=True).argsort(dim=0) * bins // len(flat)
     near = torch.cdist(ranks.t().float(), ranks.t().float(), p=1) < threshold * len(flat)
-    near &= usable[:, None] & usable[None, :]
+    alive = (flat != flat[:1]).any(0)
+    near &= alive[:, None] & alive[None, :]
     _, labels = connected_components(near.cpu().numpy(), directed=False)
     _, first = np.unique(labels, return_index=True)
     return torch.from_numpy(first[labels]).to(flat.device)
@@ -95,8 +96,8 @@ def clusterings(device: torch.device, units: int, samples: int) -> dict[str, obj
         elif kind != "independent":
             rho = float(kind)
             x = rho**0.5 * torch.randn(samples, 1, generator=g) + (1 - rho) ** 0.5 * x
-        there, usable = x.to(device), torch.ones(units, dtype=torch.bool, device=device)
-        rows = device_clusters.rank_bins(there, 100)
+        there = x.to(device)
+        rows, usable = device_clusters.rank_bins(there, 100)
         root = device_clusters.near_components(rows, float(samples), 100, usable)
         ours = rank_bins(x.numpy(), 100)
         same = bool((rows.cpu().numpy() == ours).all())

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 import torch
-from reference import structure_loss as twin
 from torch import nn
 
 import vitreous as vt
+from reference import structure_loss as twin
 from vitreous.kernels import device_clusters
 from vitreous.training.clustering import find_terms
 
@@ -181,13 +181,20 @@ def test_the_route_of_a_device_gives_the_same_clusters(kind):
     elif kind == "ties":
         x = torch.randint(3, (1500, 150), generator=g).float()
         x[:, 30:60] = x[:, :30]
-        x[:, 0] = -0.0 * x[:, 0]
+        x[:, 0] = torch.where(x[:, 0] == 0, -0.0, x[:, 0])
     elif kind == "all alike":
         x = x[:, :1].repeat(1, 150)
-    rows = device_clusters.rank_bins(x, 100)
+    rows, usable = device_clusters.rank_bins(x, 100)
+    assert usable.all()
     assert (rows.numpy() == rank_bins(x.numpy(), 100)).all()
     ours = device_clusters.near_components(rows, 1500.0, 100, torch.ones(150, dtype=torch.bool))
     assert (ours.numpy() == near_components(rows.numpy(), 1500.0)).all()
+
+
+def test_the_route_of_a_device_leaves_dead_and_broken_units_alone():
+    x = torch.randn(50, 6)
+    x[:, 1], x[:, 2], x[7, 3], x[9, 4] = 0.0, torch.tensor([0.0, -0.0]).repeat(25), torch.nan, -torch.inf
+    assert device_clusters.rank_bins(x, 10)[1].tolist() == [True, False, False, False, False, True]
 
 
 def test_many_undecided_pairs_are_settled_in_pieces(monkeypatch):

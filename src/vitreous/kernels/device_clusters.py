@@ -17,13 +17,18 @@ PAIRS = 16_384  # pairs that are added up before the components are looked at ag
 UNITS = 64  # a product of whole numbers wants sides that eight divides, and not too small ones
 
 
-def rank_bins(features: Tensor, bins: int) -> Tensor:
-    """(sample, unit) -> uint8 (unit, sample): ordinal ranks, ties by sample, floor(rank * bins / samples)."""
+def rank_bins(features: Tensor, bins: int) -> tuple[Tensor, Tensor]:
+    """(sample, unit) -> uint8 (unit, sample), and bool (unit,): whether a unit is finite and not constant.
+
+    Ranks are ordinal, ties by sample; a bin is floor(rank * bins / samples).
+    """
     columns = features.t().contiguous() + 0  # -0 becomes 0: equal numbers, equal bits
     samples = columns.shape[1]
-    order = columns.sort(dim=1, stable=True).indices
+    values, order = columns.sort(dim=1, stable=True)  # what is not a number comes last
+    least, most = values[:, 0], values[:, -1]
     binned = (torch.arange(samples, device=features.device) * bins // samples).to(torch.uint8)
-    return torch.empty_like(columns, dtype=torch.uint8).scatter_(1, order, binned.expand_as(order))
+    rows = torch.empty_like(columns, dtype=torch.uint8).scatter_(1, order, binned.expand_as(order))
+    return rows, torch.isfinite(least) & torch.isfinite(most) & (least != most)
 
 
 def near_components(rows: Tensor, limit: float, bins: int, usable: Tensor) -> Tensor:

@@ -40,12 +40,10 @@ def find_terms(features: Tensor, *, bins: int, threshold: float, transform: str)
     """
     samples, *shape = features.shape
     flat = features.reshape(samples, -1)
-    usable = torch.isfinite(flat).all(0) & (flat != flat[:1]).any(0)
-    root = unit_roots(torch.nan_to_num(flat), usable, bins=bins, threshold=threshold, transform=transform)
-    return _terms(root, shape)
+    return _terms(unit_roots(flat, bins=bins, threshold=threshold, transform=transform), shape)
 
 
-def unit_roots(flat: Tensor, usable: Tensor, *, bins: int, threshold: float, transform: str) -> Tensor:
+def unit_roots(flat: Tensor, *, bins: int, threshold: float, transform: str) -> Tensor:
     """(sample, unit) -> int64 (unit,): the smallest unit of each unit's cluster."""
     limit = threshold * len(flat)
     if transform == "grouped_rank":
@@ -56,25 +54,32 @@ def unit_roots(flat: Tensor, usable: Tensor, *, bins: int, threshold: float, tra
                 remedy="cluster less often (every=) or use fewer bins",
             )
         if flat.device.type == "cpu":
-            return _on_cpu(flat, usable, bins, limit)
-        return device_clusters.near_components(device_clusters.rank_bins(flat, bins), limit, bins, usable)
+            return _on_cpu(flat, bins, limit)
+        rows, usable = device_clusters.rank_bins(flat, bins)
+        return device_clusters.near_components(rows, limit, bins, usable)
+    usable = _usable(flat)
+    columns = torch.nan_to_num(flat).t()
     if transform == "rank":
-        columns = flat.t().argsort(dim=1, stable=True).argsort(dim=1).to(torch.float32)
-    elif transform == "raw":
-        columns = flat.t().contiguous()
+        columns = columns.argsort(dim=1, stable=True).argsort(dim=1).to(torch.float32)
     elif transform == "normalised_raw":
-        columns = ((flat - flat.mean(0)) / flat.std(0, correction=0).clamp_min(1e-12)).t().contiguous()
-    else:
+        centred = columns - columns.mean(1, keepdim=True)
+        columns = centred / columns.std(1, correction=0, keepdim=True).clamp_min(1e-12)
+    elif transform != "raw":
         raise SettingsError("unknown transform", given=transform, accepted=TRANSFORMS)
-    return device_clusters.float_components(columns, limit, usable)
+    return device_clusters.float_components(columns.contiguous(), limit, usable)
 
 
-def _on_cpu(flat: Tensor, usable: Tensor, bins: int, limit: float) -> Tensor:
+def _usable(flat: Tensor) -> Tensor:
+    """Units that are finite and not constant."""
+    return torch.isfinite(flat).all(0) & (flat != flat[:1]).any(0)
+
+
+def _on_cpu(flat: Tensor, bins: int, limit: float) -> Tensor:
     """By the kernels of the lens. Samples come in the order of training, which is random enough for their bounds."""
     from vitreous.kernels.near_pairs import near_components
     from vitreous.kernels.ranks import rank_bins
 
-    kept = usable.nonzero()[:, 0]
+    kept = _usable(flat).nonzero()[:, 0]
     root = torch.arange(flat.shape[1])
     if len(kept):
         rows = rank_bins(flat[:, kept].float().numpy(), bins)

@@ -119,20 +119,27 @@ class StructureLoss(nn.Module):
     # -- the forward pass
 
     def _hook(self, layer: int) -> Any:
-        def see(module: nn.Module, _inputs: Any, output: Any) -> None:
-            if module.training and torch.is_grad_enabled():
-                self._see(layer, output if isinstance(output, Tensor) else output[0])
+        def see(module: nn.Module, _inputs: Any, output: Any) -> Any:
+            if not (module.training and torch.is_grad_enabled()):
+                return None
+            if isinstance(output, Tensor):
+                return self._see(layer, output)
+            return (self._see(layer, output[0]), *output[1:])
 
         return see
 
-    def _see(self, layer: int, stream: Tensor) -> None:
+    def _see(self, layer: int, stream: Tensor) -> Tensor:
         """Keeps the chosen tokens of a block's output; of every block if the program must not depend on the choice."""
         if not torch.compiler.is_compiling() and self.loss_tokens.device != stream.device:
             self.to(stream.device)
         if _fixed_program(stream) or not self.begun or layer in self._loss_layers or layer in self._next_layers:
-            kept = stream.index_select(1, self.loss_tokens).float()
-            self._seen[layer] = (kept, stream.detach().index_select(1, self.next_tokens).float())
             self._shape = stream.shape
+            if stream.shape[1] == self.tokens:  # a draw is all of them
+                self._seen[layer] = (stream, stream.detach())
+            else:
+                stream, kept = _Pick.apply(stream, self.loss_tokens)
+                self._seen[layer] = (kept, stream.detach().index_select(1, self.next_tokens))
+        return stream
 
     def _begin(self) -> None:
         """The first batch says how many tokens there are and how wide they are; collecting starts with the next."""
@@ -213,7 +220,7 @@ class StructureLoss(nn.Module):
         else:
             aligned = torch.stack([seen[n][0] for n in self._loss_layers])
             collected = torch.stack([seen[n][1] for n in self._next_layers])
-        return aligned, collected
+        return aligned.float(), collected.float()
 
     # -- between steps
 
@@ -247,7 +254,7 @@ class StructureLoss(nn.Module):
         self._log |= {"clusters": terms.clusters, "members": terms.members}
 
     def log(self) -> dict[str, float]:
-        """The latest `clusters` and their `members`, `terms`, `kept` and `dropped` of them, `structure` and `main` loss.
+        """The latest `clusters` and their `members`, `terms`, `kept` and `dropped` among them, and both losses.
 
         Reading it waits for the device; nothing else here does, but for the clustering.
         """
@@ -302,6 +309,25 @@ def _blocks(model: nn.Module | Subject, blocks: Sequence[str] | None) -> list[nn
     if missing := [path for path in blocks if path not in modules]:
         raise SettingsError("no such module", given=missing, accepted=tuple(modules)[1:])
     return [modules[path] for path in blocks]
+
+
+class _Pick(torch.autograd.Function):
+    """A stream (sample, token, channel) as it is, and some of its tokens.
+
+    Backward, their gradient is added to the few places it belongs to; left to itself, autograd would fill and add a
+    gradient of the whole stream for every block.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, stream: Tensor, places: Tensor) -> tuple[Tensor, Tensor]:
+        ctx.save_for_backward(places)
+        return stream.view_as(stream), stream.index_select(1, places)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None]:
+        whole, some = gradients
+        (places,) = ctx.saved_tensors
+        return whole.index_add(1, places, some.to(whole.dtype)), None
 
 
 def _fixed_program(stream: Tensor) -> bool:

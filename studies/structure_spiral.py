@@ -1,0 +1,204 @@
+"""The synthetic half of the structure paper's Table 1: a plain ViT against the structure loss in both readings.
+
+    python studies/structure_spiral.py run --out DIR [--seconds 580] [--epochs 3600]   # on a GPU, all three at once
+    python studies/structure_spiral.py tables DIR                                      # tables and pictures from it
+
+The three networks train side by side on one GPU, each in a process of its own: steps of networks this small leave most
+of a large GPU idle. If the full 3,600 epochs do not fit into `--seconds`, all three train for the same smaller number,
+which the results name. Before that, steps with and without the loss are timed alone.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+
+KINDS = ("vit", "mean", "sum")
+LAST_SECONDS = 60  # kept for the analysis at the end
+TIMED = 200
+SMALL = {"img_size": (1, 2), "patch_size": 1, "in_chans": 1, "depth": 4, "embed_dim": 32, "num_heads": 2}
+
+
+def features(model, points: np.ndarray, device) -> np.ndarray:
+    """Residual stream after every block, in evaluation mode: (sample, layer, token, channel)."""
+    import torch
+
+    import vitreous as vt
+    from vitreous.training.spiral import as_pictures
+
+    subject = vt.wrap(model.eval())
+    with torch.no_grad(), vt.capture(subject, "blocks.*.resid.out") as seen:
+        model(torch.from_numpy(as_pictures(points)).to(device))
+        return np.stack([seen[f"blocks.{n}.resid.out"].float().cpu().numpy() for n in range(subject.depth)], 1)
+
+
+def point_sets(seed: int) -> dict[str, np.ndarray]:
+    from vitreous.training.spiral import TEST, TRAIN, grid, spiral
+
+    generator = np.random.default_rng(seed)
+    spiral(TRAIN, generator)
+    return {"test": spiral(TEST, generator)[0], "grid": grid()}
+
+
+def meet(folder: Path, kind: str, word: str, value: object = None) -> dict[str, object]:
+    """Waits until every process has said `word`; gives what each of them said."""
+    (folder / f"{kind}.{word}.tmp").write_text(json.dumps(value))
+    (folder / f"{kind}.{word}.tmp").rename(folder / f"{kind}.{word}")
+    while not all((folder / f"{k}.{word}").exists() for k in KINDS):
+        time.sleep(0.02)
+    return {k: json.loads((folder / f"{k}.{word}").read_text()) for k in KINDS}
+
+
+def time_steps(trainee, x, y, steps: int) -> float:
+    """Milliseconds a step."""
+    import torch
+
+    if torch.cuda.is_available():
+        torch.cuda.synchronize()
+    start = time.perf_counter()
+    for _ in range(steps):
+        trainee.step(x, y, 1e-4)
+    if torch.cuda.is_available():
+        torch.cuda.synchronize()
+    return 1000 * (time.perf_counter() - start) / steps
+
+
+def prepare(kind: str, options: argparse.Namespace):
+    import torch
+
+    from vitreous.training.batches import Share, open_batches
+    from vitreous.training.recipes import RECIPES
+    from vitreous.training.trainee import Trainee
+
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    changes = {"settings": SMALL, "batch": 4096, "warmup": 1} if options.small else {}
+    recipe = RECIPES["spiral"].with_(structure={"reduce": "mean" if kind == "vit" else kind}, **changes)
+    batches = open_batches(recipe, None, device, Share(), 0)
+    return Trainee(recipe, 2, device, structure=kind != "vit"), batches
+
+
+def train_one(kind: str, options: argparse.Namespace) -> None:
+    from vitreous.training.run import run_epoch
+
+    folder, began = options.out / "work", options.began
+    trainee, batches = prepare(kind, options)
+    x, y = next(next(batches.train(0, 1)))
+    trainee.begin(x, y)
+    start = trainee.state()
+    time_steps(trainee, x, y, 3)
+    meet(folder, kind, "ready")
+    alone: list[float] = []
+    for turn in range(3):  # nobody else runs while one is timed
+        for k in KINDS:
+            if k == kind:
+                alone.append(time_steps(trainee, x, y, options.timed))
+            meet(folder, kind, f"turn{turn}{k}")
+    together = meet(folder, kind, "together", time_steps(trainee, x, y, options.timed))
+    epoch_ms = max(together.values()) * batches.steps * 1.04  # and the tests between
+    left = began + options.seconds - LAST_SECONDS - time.time()
+    epochs = max(1, min(options.epochs, int(1000 * left / epoch_ms) - trainee.recipe.warmup))
+    trainee.load(start)
+    trainee.recipe = trainee.recipe.with_(epochs=epochs)
+    last = trainee.recipe.warmup + epochs
+    log = []
+    for epoch, stream in zip(range(last), batches.train(0, last), strict=True):
+        entry = run_epoch(trainee, stream, epoch, batches.steps)
+        if (epoch + 1) % trainee.recipe.test_every == 0 or epoch + 1 == last:
+            entry["accuracy"] = trainee.accuracy(batches.test())
+            log.append(entry)
+            if epoch % 100 == 19:
+                print(kind, entry, round(time.time() - began), flush=True)
+                (options.out / f"{kind}.json").write_text(json.dumps({"log": log}))
+    times = {"alone ms a step": alone, "together ms a step": together, "seconds": round(time.time() - began)}
+    save(kind, trainee, {"epochs": epochs, "log": log, "times": times}, options.out)
+
+
+def save(kind: str, trainee, facts: dict[str, object], out: Path) -> None:
+    """Weights in half precision, in pieces that are easy to carry; clusters from the full ones."""
+    import torch
+
+    import vitreous as vt
+
+    arrays = {}
+    for name, points in point_sets(trainee.recipe.seed).items():
+        found = vt.structure(features(trainee.model, points, trainee.device))
+        facts[name] = summary(found)
+        arrays |= {f"{name}_labels": found.labels.astype(np.int32), f"{name}_dead": found.dead}
+    facts["device"] = torch.cuda.get_device_name() if trainee.device.type == "cuda" else "cpu"
+    facts["torch"] = torch.__version__
+    weights = {n: t.detach().half().cpu().numpy() for n, t in trainee.model.state_dict().items()}
+    parts = [np.concatenate([w.ravel() for w in weights.values()])]
+    for n, part in enumerate(np.array_split(parts[0], 2)):
+        if kind != "sum":
+            np.save(out / f"{kind}.weights.{n}.npy", part)
+    np.savez_compressed(out / f"{kind}.clusters.npz", **arrays)
+    (out / f"{kind}.json").write_text(json.dumps(facts, indent=1) + "\n")
+
+
+def summary(found) -> dict[str, object]:
+    counts, edges = found.histogram()
+    return {
+        "differences": [round(float(d), 2) for d in found.differences],
+        "counts": found.counts.tolist(),
+        "clusters": len(found.sizes),
+        "inefficient": int(found.inefficient.sum()),
+        "largest": found.largest,
+        "dead": int(found.dead.sum()),
+        "nearly dead": int(found.nearly_dead.sum()),
+        "sizes": np.bincount(found.sizes, minlength=1).tolist(),
+        "histogram": counts.tolist(),
+        "edges": edges.tolist(),
+    }
+
+
+def run(options: argparse.Namespace) -> None:
+    """Starts NVIDIA's multi-process service where there is one, then a process a kind."""
+    options.out.mkdir(parents=True, exist_ok=True)
+    work = options.out / "work"
+    work.mkdir(exist_ok=True)
+    for old in work.iterdir():
+        old.unlink()
+    began = time.time()
+    service = subprocess.run("nvidia-cuda-mps-control -d", shell=True, capture_output=True, text=True)
+    print("multi-process service:", service.returncode, service.stderr.strip(), flush=True)
+    warm = "import numpy as np, vitreous as vt; vt.structure(np.random.default_rng(0).random((200, 2, 1, 8), 'f'))"
+    small = ["--small"] if options.small else []
+    with subprocess.Popen([sys.executable, "-c", warm]):  # compiles the kernels once, for all
+        common = ["--out", str(options.out), "--seconds", str(options.seconds), "--epochs", str(options.epochs)]
+        common += ["--began", str(began), "--timed", str(options.timed), *small]
+        env = {**os.environ, "OMP_NUM_THREADS": "4"}
+        processes = [subprocess.Popen([sys.executable, __file__, "train", kind, *common], env=env) for kind in KINDS]
+        codes = [process.wait() for process in processes]
+    for left in work.iterdir():
+        left.unlink()
+    work.rmdir()
+    subprocess.run("echo quit | nvidia-cuda-mps-control", shell=True, capture_output=True)
+    sys.exit(max(codes))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    commands = parser.add_subparsers(dest="command", required=True)
+    for name in ("run", "train"):
+        command = commands.add_parser(name)
+        if name == "train":
+            command.add_argument("kind", choices=KINDS)
+            command.add_argument("--began", type=float, default=time.time())
+        command.add_argument("--out", type=Path, required=True)
+        command.add_argument("--seconds", type=float, default=1e9)
+        command.add_argument("--epochs", type=int, default=3600)
+        command.add_argument("--timed", type=int, default=TIMED)
+        command.add_argument("--small", action="store_true", help="tiny networks, to try the script")
+    options = parser.parse_args()
+    train_one(options.kind, options) if options.command == "train" else run(options)
+
+
+if __name__ == "__main__":
+    main()
