@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from vitreous.attention import open_attention as open_attention
     from vitreous.axes import Grid as Grid
     from vitreous.axes import Size as Size
+    from vitreous.baselines.gradcam import gradcam as gradcam
     from vitreous.datasets import dataset as dataset
     from vitreous.errors import ImageError as ImageError
     from vitreous.errors import ModelError as ModelError
@@ -56,6 +57,7 @@ _PUBLIC = {
     "capture": "hooks",
     "check_laws": "laws",
     "dataset": "datasets",
+    "gradcam": "baselines.gradcam",
     "grouped_ranks": "lenses.structure",
     "load": "subjects",
     "open_attention": "attention",

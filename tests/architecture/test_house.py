@@ -25,7 +25,7 @@ FLOORS = (
     {"datasets", "scenery", "attention", "hooks"},
     {"laws", "store"},
     {"subjects", "recording"},
-    {"lenses", "training"},
+    {"baselines", "lenses", "training"},
     {"views"},
     {"render"},
     {"report"},
