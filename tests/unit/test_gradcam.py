@@ -152,8 +152,6 @@ def test_pictures_may_come_as_a_set_a_list_or_one(gap):
     np.testing.assert_allclose(vt.gradcam(gap, listed, targets=0, progress=False).maps, maps, rtol=1e-4, atol=1e-8)
     one = vt.gradcam(gap, listed[0], targets=0, progress=False).maps
     np.testing.assert_allclose(one, maps[:1], rtol=1e-4, atol=1e-8)
-        vt.gradcam(gap, listed[0], targets=0, progress=False).maps, maps[:1], rtol=1e-4, atol=1e-8
-    )
 
 
 def test_another_size_of_pictures_gives_another_grid():
