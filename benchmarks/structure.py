@@ -24,7 +24,8 @@ from scipy.sparse.csgraph import connected_components
 from scipy.spatial.distance import pdist, squareform
 
 import vitreous as vt
-from vitreous.kernels.near_pairs import l1, near_components
+from vitreous.kernels.l1 import l1
+from vitreous.kernels.near_pairs import near_components
 from vitreous.kernels.ranks import rank_bins
 
 BINS = 100

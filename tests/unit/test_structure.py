@@ -142,7 +142,7 @@ def test_the_finding_says_what_was_planted():
     assert found.largest == 4 and found.sizes.tolist() == [4, 2]
     assert np.argwhere(found.dead).tolist() == [[2, 1, 1]]
     assert np.argwhere(found.nearly_dead).tolist() == [[0, 1, 4]]
-    assert found.counts.tolist() == [12, 12, 12, 12], "a cluster has one unit a layer here, the rest are on their own"
+    assert found.counts.tolist() == [12, 12, 11, 12], "one unit a layer of each cluster, others alone, one dead"
     counts, edges = found.histogram()
     assert counts[0] == 2 and counts.sum() == 2 and edges[-1] == 200
 
@@ -192,6 +192,6 @@ def test_wrong_settings_are_refused(settings, message):
 
 
 def test_no_clusters_at_all():
-    found = vt.structure(np.random.default_rng(0).normal(size=(200, 1, 1, 5)))
-    assert found.clusters == () and found.largest == 0 and found.counts.tolist() == [5]
+    found = vt.structure(np.random.default_rng(0).normal(size=(200, 2, 1, 5)))
+    assert found.clusters == () and found.largest == 0 and found.counts.tolist() == [5, 5]
     assert found.anchors.shape == (0, 3) and found.inefficient.shape == (0,)
