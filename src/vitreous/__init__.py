@@ -23,9 +23,11 @@ if TYPE_CHECKING:
     from vitreous.hooks import patch as patch
     from vitreous.images import ImageSet as ImageSet
     from vitreous.laws import check_laws as check_laws
+    from vitreous.lenses.structure import StructureFinding as StructureFinding
     from vitreous.lenses.structure import grouped_ranks as grouped_ranks
     from vitreous.lenses.structure import structure as structure
     from vitreous.lenses.structure import unit_clusters as unit_clusters
+    from vitreous.lenses.structure_comparison import compare as compare
     from vitreous.models.family import Family as Family
     from vitreous.models.site import Site as Site
     from vitreous.models.subject import Subject as Subject
@@ -51,11 +53,13 @@ _PUBLIC = {
     "Size": "axes",
     "Store": "store",
     "StoreError": "errors",
+    "StructureFinding": "lenses.structure",
     "Subject": "models.subject",
     "TextSet": "texts",
     "VitreousError": "errors",
     "capture": "hooks",
     "check_laws": "laws",
+    "compare": "lenses.structure_comparison",
     "dataset": "datasets",
     "gradcam": "baselines.gradcam",
     "grouped_ranks": "lenses.structure",

@@ -104,8 +104,8 @@ def structure(
     labels[usable] = _labels(rows if usable.all() else rows[usable], threshold, progress)
     matrix = l1_distances(rows, rows) if distances else None
     sums, farthest = _totals(rows, progress) if matrix is None else (matrix.sum(1), matrix.max())
-    settings: dict[str, Any] = {"transform": transform, "bins": int(bins) if transform == "grouped_rank" else None}
-    settings |= {"threshold": float(threshold), "samples": samples, "keep_nearly_dead": bool(keep_nearly_dead)}
+    settings = {"samples": samples, "transform": transform, "bins": int(bins), "threshold": float(threshold)}
+    settings |= {"keep_nearly_dead": bool(keep_nearly_dead), "source": about["source"]}
     return StructureFinding(
         labels=labels.reshape(shape),
         dead=dead.reshape(shape),
@@ -115,7 +115,7 @@ def structure(
         farthest=float(farthest),
         layers=about["layers"],
         tokens=about["tokens"],
-        settings=settings | {"source": about["source"]},
+        settings=settings,
         distances=matrix,
         transformed=np.ascontiguousarray(rows[:, places]) if keep_transformed else None,
     )
