@@ -264,6 +264,12 @@ def _read(store: Store, names: list[str], tokens: tuple[int, ...]) -> np.ndarray
             given=f"tokens {kept[0].tolist()} of the first sample, {kept[-1].tolist()} of the last",
             remedy='record(..., tokens="all")',
         )
+    if store.lengths is not None and (shortest := int(store.lengths.min())) <= kept.max():
+        raise SettingsError(
+            "some texts are shorter than that: padding is no activation",
+            given=f"token {kept.max()}; the shortest text has {shortest}",
+            remedy=f"choose tokens= below {shortest}, or record longer texts",
+        )
     return np.stack([np.asarray(store[name][:, list(tokens)], np.float32) for name in names], 1)
 
 
