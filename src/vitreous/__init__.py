@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from vitreous.models.family import Family as Family
     from vitreous.models.site import Site as Site
     from vitreous.models.subject import Subject as Subject
+    from vitreous.pages import structure_report as structure_report
     from vitreous.preprocess import Preprocess as Preprocess
     from vitreous.recording import record as record
     from vitreous.scenery import scenes as scenes
@@ -69,6 +70,7 @@ _PUBLIC = {
     "record": "recording",
     "scenes": "scenery",
     "structure": "lenses.structure",
+    "structure_report": "pages",
     "unit_clusters": "lenses.structure",
     "wrap": "subjects",
 }

@@ -29,7 +29,7 @@ FLOORS = (
     {"views"},
     {"render"},
     {"report"},
-    {"demo"},
+    {"demo", "pages"},
     {"cli", "cli_text"},
 )
 
