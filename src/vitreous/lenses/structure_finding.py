@@ -19,6 +19,7 @@ from vitreous.provenance import json_bytes, replace_file
 FORMAT, VERSION = "vitreous structure finding", 1
 REQUIRED = ("labels", "dead", "nearly_dead", "to_anchor", "differences")  # arrays of every file
 OPTIONAL = ("distances", "transformed")
+REMEDY = "save the finding again"
 
 
 class Copies(NamedTuple):
@@ -147,46 +148,40 @@ class StructureFinding:
     @classmethod
     def load(cls, path: str | Path) -> StructureFinding:
         """What `save` wrote. A file that is damaged, or is something else, is refused."""
-        about, arrays = _read(Path(path))
-        finding = cls(
-            **arrays,
-            farthest=about["farthest"],
-            layers=tuple(about["layers"]),
-            tokens=tuple(about["tokens"]),
-            settings=about["settings"],
-        )
-        _check(finding, path)
+        try:
+            about, arrays = _read(Path(path))
+            finding = cls(
+                **arrays,
+                farthest=about["farthest"],
+                layers=tuple(about["layers"]),
+                tokens=tuple(about["tokens"]),
+                settings=about["settings"],
+            )
+            _check(finding, path)
+        except FileNotFoundError:
+            raise StoreError("no structure finding here", given=str(path)) from None
+        except StoreError:
+            raise
+        # what zipfile, numpy and json say of files that are cut short, altered or foreign
+        except (zipfile.BadZipFile, OSError, EOFError, ValueError, LookupError, TypeError, RuntimeError) as error:
+            accepted = "what StructureFinding.save wrote"
+            raise StoreError(f"not a structure finding: {path}: {error}", accepted=accepted, remedy=REMEDY) from None
         return finding
 
 
 def _read(path: Path) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
-    remedy = "save the finding again"
-    try:
-        with zipfile.ZipFile(path) as archive:
-            if (broken := archive.testzip()) is not None:
-                raise StoreError(f"a damaged structure finding: {path}", given=broken, remedy=remedy)
-        with np.load(path, allow_pickle=False) as file:
-            about = json.loads(file["about"].tobytes())
-            if about["format"] != FORMAT:
-                raise KeyError(FORMAT)
-            if about["version"] != VERSION:
-                raise StoreError(
-                    "a structure finding of another version",
-                    given=about["version"],
-                    accepted=str(VERSION),
-                    remedy=remedy,
-                )
-            names = [*REQUIRED, *(name for name in OPTIONAL if name in file.files)]
-            return about, {name: file[name] for name in names}
-    except FileNotFoundError:
-        raise StoreError("no structure finding here", given=str(path)) from None
-    except StoreError:
-        raise
-    # what zipfile, numpy and json say of files that are cut short, altered or foreign
-    except (zipfile.BadZipFile, OSError, EOFError, ValueError, LookupError, TypeError, RuntimeError) as error:
-        raise StoreError(
-            f"not a structure finding: {path}: {error}", accepted="what StructureFinding.save wrote", remedy=remedy
-        ) from None
+    with zipfile.ZipFile(path) as archive:
+        if (broken := archive.testzip()) is not None:
+            raise StoreError(f"a damaged structure finding: {path}", given=broken, remedy=REMEDY)
+    with np.load(path, allow_pickle=False) as file:
+        about = json.loads(file["about"].tobytes())
+        if about["format"] != FORMAT:
+            raise KeyError(FORMAT)
+        if about["version"] != VERSION:
+            given, accepted = about["version"], str(VERSION)
+            raise StoreError("a structure finding of another version", given=given, accepted=accepted, remedy=REMEDY)
+        names = [*REQUIRED, *(name for name in OPTIONAL if name in file.files)]
+        return about, {name: file[name] for name in names}
 
 
 def _check(finding: StructureFinding, path: str | Path) -> None:
