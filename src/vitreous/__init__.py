@@ -12,6 +12,8 @@ if TYPE_CHECKING:
     from vitreous.axes import Grid as Grid
     from vitreous.axes import Size as Size
     from vitreous.baselines.gradcam import gradcam as gradcam
+    from vitreous.baselines.tcav import tcav as tcav
+    from vitreous.baselines.tcav import tcav_table as tcav_table
     from vitreous.datasets import dataset as dataset
     from vitreous.errors import ImageError as ImageError
     from vitreous.errors import ModelError as ModelError
@@ -71,6 +73,8 @@ _PUBLIC = {
     "scenes": "scenery",
     "structure": "lenses.structure",
     "structure_report": "pages",
+    "tcav": "baselines.tcav",
+    "tcav_table": "baselines.tcav",
     "unit_clusters": "lenses.structure",
     "wrap": "subjects",
 }

@@ -66,7 +66,6 @@ class MobileSam:
         self.dtype = dtype
         self.module = _build(code, weights).to(self.device).requires_grad_(False)
 
-    @torch.no_grad()
     def __call__(self, pictures: Sequence[np.ndarray]) -> list[np.ndarray]:
         for picture in pictures:
             if picture.dtype != np.uint8 or picture.ndim != 3 or picture.shape[2] != 3:
@@ -75,18 +74,28 @@ class MobileSam:
         found: dict[int, np.ndarray] = {}
         for size in set(sizes):
             same = [k for k, other in enumerate(sizes) if other == size]
-            found.update(zip(same, self._masks(np.stack([pictures[k] for k in same]), size), strict=True))
+            seen = self.look(np.stack([pictures[k] for k in same]))
+            found.update(zip(same, self.answer(seen, size, self.prompt), strict=True))
         return [found[k] for k in range(len(pictures))]
 
-    def _masks(self, pictures: np.ndarray, size: Size) -> np.ndarray:
-        """uint8 (sample, row, column, colour) -> bool (sample, row, column)."""
-        with torch.autocast(self.device.type, self.dtype or torch.bfloat16, enabled=self.dtype is not None):
-            seen = self.module.image_encoder(self._prepared(pictures, size))
-            if self.prompt == "largest":
+    @torch.no_grad()
+    def look(self, pictures: np.ndarray) -> Tensor:
+        """uint8 (sample, row, column, colour) -> what the encoder makes of them, (sample, channel, 64, 64)."""
+        with self._precision():
+            return self.module.image_encoder(self._prepared(pictures, Size(*pictures.shape[1:3])))
+
+    @torch.no_grad()
+    def answer(self, seen: Tensor, size: Size, prompt: Prompt) -> np.ndarray:
+        """Masks bool (sample, row, column) of pictures of this size that were looked at."""
+        with self._precision():
+            if prompt == "largest":
                 return np.stack([self._largest(one, size) for one in seen])
-            logits, rated = self._decode(seen, *self._prompts(len(seen), size))
+            logits, rated = self._decode(seen, *self._prompts(len(seen), size, prompt))
         best = rated.float().argmax(1)
         return _to_size(logits[torch.arange(len(logits), device=self.device), best], size)
+
+    def _precision(self) -> torch.autocast:
+        return torch.autocast(self.device.type, self.dtype or torch.bfloat16, enabled=self.dtype is not None)
 
     def _prepared(self, pictures: np.ndarray, size: Size) -> Tensor:
         """The longer side becomes 1024 pixels, the rest is filled up."""
@@ -94,15 +103,15 @@ class MobileSam:
         x = F.interpolate(x, _inside(size), mode="bilinear", align_corners=False, antialias=True)
         return self.module.preprocess(x.round())
 
-    def _prompts(self, count: int, size: Size) -> tuple[Tensor | None, Tensor | None]:
+    def _prompts(self, count: int, size: Size, prompt: Prompt) -> tuple[Tensor | None, Tensor | None]:
         """The click (sample, 1, (x, y)) and the box (sample, (x0, y0, x1, y1)), on SAM's own pixels."""
         height, width = _inside(size)
         click = torch.tensor([[width / 2, height / 2]], device=self.device)
         ends = [width * INSET, height * INSET, width * (1 - INSET), height * (1 - INSET)]
         box = torch.tensor(ends, device=self.device)
         return (
-            None if self.prompt == "box" else click.expand(count, 1, 2),
-            None if self.prompt == "centre" else box.expand(count, 4),
+            None if prompt == "box" else click.expand(count, 1, 2),
+            None if prompt == "centre" else box.expand(count, 4),
         )
 
     def _decode(self, seen: Tensor, clicks: Tensor | None, boxes: Tensor | None) -> tuple[Tensor, Tensor]:
