@@ -6,7 +6,8 @@
 A group is a cluster, or a counted unit of no cluster as a group of one: the paper counts 8,082 clusters among 10,752
 units, which only fits if units on their own count. For Table 8 a layer has the distances of its units to all units of
 all layers, their own zeros and both directions included, on the grey scale of section 4.2; the pair (unit, unit) of one
-model goes with the pair at the same places in the other.
+model goes with the pair at the same places in the other. Distances that share a unit are not independent, and each is
+there twice: with millions of them any p is tiny, and the size of the difference says more.
 """
 
 from __future__ import annotations
