@@ -12,6 +12,9 @@ if TYPE_CHECKING:
     from vitreous.axes import Grid as Grid
     from vitreous.axes import Size as Size
     from vitreous.baselines.gradcam import gradcam as gradcam
+    from vitreous.baselines.masks import input_masks as input_masks
+    from vitreous.baselines.masks import object_masks as object_masks
+    from vitreous.baselines.mobile_sam import MobileSam as MobileSam
     from vitreous.baselines.tcav import tcav as tcav
     from vitreous.baselines.tcav import tcav_table as tcav_table
     from vitreous.datasets import dataset as dataset
@@ -48,6 +51,7 @@ _PUBLIC = {
     "Grid": "axes",
     "ImageError": "errors",
     "ImageSet": "images",
+    "MobileSam": "baselines.mobile_sam",
     "ModelError": "errors",
     "Preprocess": "preprocess",
     "SettingsError": "errors",
@@ -66,7 +70,9 @@ _PUBLIC = {
     "dataset": "datasets",
     "gradcam": "baselines.gradcam",
     "grouped_ranks": "lenses.structure",
+    "input_masks": "baselines.masks",
     "load": "subjects",
+    "object_masks": "baselines.masks",
     "open_attention": "attention",
     "patch": "hooks",
     "record": "recording",
