@@ -148,14 +148,16 @@ def test_more_edges_than_any_list_would_hold_in_floats(transform):
     assert set(vt.unit_clusters(one_factor(256, 2000, 1 - 1e-6), threshold=1.0, transform=transform)) == {0}
 
 
-@pytest.mark.parametrize("kind", [np.uint8, np.float64])
+@pytest.mark.parametrize("kind", [np.uint8, np.float64, np.float32, np.int32])
 def test_blocks_and_pairs_of_distances(kind):
     rng = np.random.default_rng(0)
-    a, b = rng.integers(0, 256, (19, 1500)).astype(kind), rng.integers(0, 256, (37, 1500)).astype(kind)
+    a, b = rng.integers(0, 255, (19, 1500)).astype(kind), rng.integers(0, 256, (37, 1500)).astype(kind)
     expected = np.abs(a[:, None].astype(float) - b[None]).sum(2)
     np.testing.assert_array_equal(distances(a, b), expected)
     both, first, second = np.concatenate([a, b]), rng.integers(0, 19, 50), rng.integers(19, 56, 50)
     np.testing.assert_array_equal(pair_distances(both, first, second), expected[first, second - 19])
+    roots = near_components(np.concatenate([a, a[::-1] + kind(1)]), 1500.5)
+    np.testing.assert_array_equal(roots, [*range(19), *range(18, -1, -1)])
 
 
 def test_sums_of_floats_are_those_of_the_formula_within_the_stated_error():

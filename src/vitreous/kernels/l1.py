@@ -21,7 +21,7 @@ def l1(a, b):
 
 @overload(l1, jit_options={"nogil": True, "fastmath": {"reassoc"}})
 def _l1(a, b):
-    return _l1_floats if types.float64 in (a.dtype, b.dtype) else _l1_whole
+    return _l1_floats if any(isinstance(x.dtype, types.Float) for x in (a, b)) else _l1_whole
 
 
 def _l1_whole(a, b):
@@ -42,6 +42,7 @@ def _l1_floats(a, b):
 
 def distances(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     """(row, sample), (other, sample) -> (row, other): int32 for bytes, float64 for other numbers."""
+    a, b = bytes_or_floats(a), bytes_or_floats(b)
     out: np.ndarray = np.empty((len(a), len(b)), _kind(a))
     _fill(a, b, out)
     return out
@@ -49,9 +50,15 @@ def distances(a: np.ndarray, b: np.ndarray) -> np.ndarray:
 
 def pair_distances(rows: np.ndarray, first: np.ndarray, second: np.ndarray) -> np.ndarray:
     """(row, sample) and two lists (pair,) of rows -> (pair,)."""
+    rows = bytes_or_floats(rows)
     out: np.ndarray = np.empty(len(first), _kind(rows))
     _fill_pairs(rows, first, second, out)
     return out
+
+
+def bytes_or_floats(rows: np.ndarray) -> np.ndarray:
+    """The rows in the one of two forms that the kernels know: uint8 as it is, all else as float64."""
+    return rows if rows.dtype == np.uint8 else rows.astype(np.float64, copy=False)
 
 
 def _kind(rows: np.ndarray) -> type:

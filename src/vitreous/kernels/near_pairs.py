@@ -18,7 +18,7 @@ import numpy as np
 from numba import njit, prange
 from tqdm.auto import tqdm  # type: ignore[import-untyped]
 
-from vitreous.kernels.l1 import l1
+from vitreous.kernels.l1 import bytes_or_floats, l1
 
 GROUP = 256  # samples in a group; independent units are told apart by the sums of 16 bins up to about a thousand
 CHUNK = 1024  # samples between two looks at the limit
@@ -29,7 +29,8 @@ COLUMNS = 16  # columns in a tile
 
 
 def near_components(rows: np.ndarray, limit: float, progress: bool = False) -> np.ndarray:
-    """uint8 or float64 (row, sample) -> int64 (row,): the smallest row of each row's component."""
+    """uint8, or other numbers as float64, (row, sample) -> int64 (row,): the smallest row of each row's component."""
+    rows = bytes_or_floats(rows)
     count, samples = rows.shape
     if rows.dtype == np.uint8:
         bounds = np.add.reduceat(rows, np.arange(0, samples, GROUP), axis=1, dtype=np.int32)
