@@ -124,15 +124,17 @@ def test_scores_are_those_of_captum_with_the_same_classifier(gap, tmp_path):
 
 
 def test_captums_own_classifier_agrees_about_a_clear_concept(gap):
+    """Theirs comes from unseeded descent on two thirds of the examples, so only what is clear can be compared."""
     pytest.importorskip("captum")
     from captum.concept._utils.classifier import DefaultClassifier
 
-    classes = {k: noise(8, 10 + k) for k in (0, 3, 5)}
-    concepts = {"bright": noise(12, 20, 1.0)}
-    settings = {"random_sets": 5, "examples": 12, "progress": False}
-    ours = vt.tcav(gap, classes, concepts, **settings).scores.mean(-1)
-    theirs = vt.tcav(gap, classes, concepts, classifier=DefaultClassifier, **settings).scores.mean(-1)
-    assert np.corrcoef(ours.ravel(), theirs.ravel())[0, 1] > 0.8  # theirs comes from noisy descent on two thirds
+    classes = {k: noise(15, 10 + k) for k in (0, 3, 5)}
+    concepts = {"bright": noise(40, 20, 3.0)}
+    settings = {"random_sets": 20, "examples": 20, "sites": "blocks.0.resid.out", "progress": False}
+    ours = vt.tcav(gap, classes, concepts, **settings).scores.mean(-1).ravel()
+    theirs = vt.tcav(gap, classes, concepts, classifier=DefaultClassifier, **settings).scores.mean(-1).ravel()
+    clear = np.abs(ours - 0.5) > 0.45
+    assert clear.sum() >= 2 and ((ours > 0.5) == (theirs > 0.5))[clear].all()
 
 
 def test_masks_are_those_of_mobile_sams_own_predictor():
