@@ -136,9 +136,8 @@ def _transformed(features: np.ndarray, transform: str, bins: int, places: np.nda
         low, high = rows.min(1, keepdims=True), rows.max(1, keepdims=True)
         rows /= np.maximum(np.maximum(-low, high), np.finfo(float).tiny)  # squares of what is left cannot overflow
         rows -= rows.mean(1, keepdims=True)
-        rows /= np.sqrt(np.einsum("us,us->u", rows, rows) / rows.shape[1])[:, None] + (
-            low == high
-        )  # dead ones stay at 0
+        spread = np.sqrt(np.einsum("us,us->u", rows, rows) / rows.shape[1])[:, None]
+        rows /= np.where(low == high, 1, spread)  # dead units stay at 0
     return rows
 
 
