@@ -2,6 +2,7 @@
 
     python benchmarks/structure.py            2,304 units x 15,680 samples, and one common factor that defeats bounds
     python benchmarks/structure.py --quick    a sixth of the units and samples
+    python benchmarks/structure.py --memory   only the memory of 10,752 units x 4,096 samples, in processes of their own
 
 Peers: torch (stable argsort, torch.cdist with p=1, scipy's connected components) and scipy (argsort, pdist cityblock).
 On one common factor the peer is our own byte kernel over all pairs without any bound, pair stage only.
@@ -11,10 +12,14 @@ from __future__ import annotations
 
 import argparse
 import json
+import multiprocessing
+import os
 import platform
 import resource
 import statistics
+import tempfile
 import time
+from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -24,10 +29,12 @@ from scipy.sparse.csgraph import connected_components
 from scipy.spatial.distance import pdist, squareform
 
 import vitreous as vt
-from vitreous.kernels.near_pairs import l1, near_components
+from vitreous.kernels.l1 import l1
+from vitreous.kernels.near_pairs import near_components
 from vitreous.kernels.ranks import rank_bins
 
 BINS = 100
+WIDE = (4096, 10_752)  # samples, units of 14 layers x 3 tokens x 256 channels
 
 
 def planted(samples: int, units: int, rng: np.random.Generator) -> np.ndarray:
@@ -90,22 +97,67 @@ def seconds(work, *args) -> tuple[float, object]:
     return time.perf_counter() - begun, found
 
 
+def extra_memory(path: str, work: str) -> float:
+    """GiB that the peak of this fresh process lies above what it held before the work, the activations included.
+
+    An upper bound: a higher peak from before, when the kernels were compiled, would count as the work's.
+    """
+    features = np.load(path)
+    if work == "structure":
+        vt.structure(planted(400, 64, np.random.default_rng(0)).reshape(400, 2, 1, 32), progress=False)  # compile
+    else:
+        vt.unit_clusters(planted(400, 64, np.random.default_rng(0)))
+    held = int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    if work == "structure":
+        vt.structure(features.reshape(len(features), 14, 3, 256), progress=False)
+    else:
+        vt.unit_clusters(features)
+    return (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 - held) / 2**30
+
+
+def measure_memory() -> dict:
+    found: dict = {"units": WIDE[1], "samples": WIDE[0]}
+    with tempfile.TemporaryDirectory() as folder:
+        path = f"{folder}/features.npy"
+        np.save(path, planted(*WIDE, np.random.default_rng(0)))
+        found["activations_gib"] = Path(path).stat().st_size / 2**30
+        for work in ("unit_clusters", "structure"):
+            # spawned, not forked: a forked process begins with its parent's peak
+            with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
+                found[f"{work}_extra_gib"] = pool.submit(extra_memory, path, work).result()
+            print(f"{WIDE[1]:,} units x {WIDE[0]:,} samples, {work}: {found[f'{work}_extra_gib']:.2f} GiB extra")
+    return found
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--quick", action="store_true")
+    parser.add_argument("--memory", action="store_true")
     parser.add_argument("--json", type=Path)
     args = parser.parse_args()
-    units, samples = (384, 2613) if args.quick else (2304, 15680)
+    if args.memory:
+        memory = measure_memory()
+        if args.json:
+            before = json.loads(args.json.read_text()) if args.json.exists() else {}
+            args.json.write_text(json.dumps(before | {"memory": memory}, indent=1) + "\n")
+        return
+    found = measure_time(args.quick)
+    if not args.quick:
+        found["memory"] = measure_memory()
+    if args.json:
+        args.json.write_text(json.dumps(found, indent=1) + "\n")
+
+
+def measure_time(quick: bool) -> dict:
+    units, samples = (384, 2613) if quick else (2304, 15680)
     rng = np.random.default_rng(0)
     vt.unit_clusters(planted(400, 64, rng))  # compile
     wide: dict = {}
-    if not args.quick:
-        broad = planted(4096, 10_752, rng)
-        before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    if not quick:
+        broad = planted(*WIDE, rng)
         took, _ = seconds(vt.unit_clusters, broad)
-        grown = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1e6
-        wide = {"units": 10_752, "samples": 4096, "s": took, "peak_grown_gb": grown}
-        print(f"10,752 units x 4,096 samples: {took:.2f} s, peak memory {grown:.2f} GB higher")
+        wide = {"units": WIDE[1], "samples": WIDE[0], "s": took}
+        print(f"{WIDE[1]:,} units x {WIDE[0]:,} samples: {took:.2f} s")
         del broad
     features = planted(samples, units, rng)
     ours = [seconds(vt.unit_clusters, features) for _ in range(5)]
@@ -132,9 +184,7 @@ def main() -> None:
         pruned = min(seconds(near_components, rows, samples)[0] for _ in range(3))
         found["one_factor"][str(correlation)] = {"brute_s": all_pairs, "ours_s": pruned, "ratio": all_pairs / pruned}
         print(f"  one factor, {correlation}: {pruned:.3f} s, all pairs without bounds {all_pairs:.3f} s")
-    found |= {"machine": platform.machine(), "threads": torch.get_num_threads(), "torch": torch.__version__}
-    if args.json:
-        args.json.write_text(json.dumps(found, indent=1) + "\n")
+    return found | {"machine": platform.machine(), "threads": torch.get_num_threads(), "torch": torch.__version__}
 
 
 if __name__ == "__main__":

@@ -12,6 +12,11 @@ if TYPE_CHECKING:
     from vitreous.axes import Grid as Grid
     from vitreous.axes import Size as Size
     from vitreous.baselines.gradcam import gradcam as gradcam
+    from vitreous.baselines.masks import input_masks as input_masks
+    from vitreous.baselines.masks import object_masks as object_masks
+    from vitreous.baselines.mobile_sam import MobileSam as MobileSam
+    from vitreous.baselines.tcav import tcav as tcav
+    from vitreous.baselines.tcav import tcav_table as tcav_table
     from vitreous.datasets import dataset as dataset
     from vitreous.errors import ImageError as ImageError
     from vitreous.errors import ModelError as ModelError
@@ -23,12 +28,15 @@ if TYPE_CHECKING:
     from vitreous.hooks import patch as patch
     from vitreous.images import ImageSet as ImageSet
     from vitreous.laws import check_laws as check_laws
+    from vitreous.lenses.structure import StructureFinding as StructureFinding
     from vitreous.lenses.structure import grouped_ranks as grouped_ranks
     from vitreous.lenses.structure import structure as structure
     from vitreous.lenses.structure import unit_clusters as unit_clusters
+    from vitreous.lenses.structure_comparison import compare as compare
     from vitreous.models.family import Family as Family
     from vitreous.models.site import Site as Site
     from vitreous.models.subject import Subject as Subject
+    from vitreous.pages import structure_report as structure_report
     from vitreous.preprocess import Preprocess as Preprocess
     from vitreous.recording import record as record
     from vitreous.scenery import scenes as scenes
@@ -45,6 +53,7 @@ _PUBLIC = {
     "Grid": "axes",
     "ImageError": "errors",
     "ImageSet": "images",
+    "MobileSam": "baselines.mobile_sam",
     "ModelError": "errors",
     "Preprocess": "preprocess",
     "SettingsError": "errors",
@@ -54,21 +63,28 @@ _PUBLIC = {
     "Store": "store",
     "StoreError": "errors",
     "StructureLoss": "training.structure_loss",
+    "StructureFinding": "lenses.structure",
     "Subject": "models.subject",
     "TextSet": "texts",
     "VitreousError": "errors",
     "capture": "hooks",
     "check_laws": "laws",
+    "compare": "lenses.structure_comparison",
     "dataset": "datasets",
     "gradcam": "baselines.gradcam",
     "grouped_ranks": "lenses.structure",
+    "input_masks": "baselines.masks",
     "load": "subjects",
+    "object_masks": "baselines.masks",
     "open_attention": "attention",
     "patch": "hooks",
     "record": "recording",
     "scenes": "scenery",
     "structure": "lenses.structure",
     "train": "training.run",
+    "structure_report": "pages",
+    "tcav": "baselines.tcav",
+    "tcav_table": "baselines.tcav",
     "unit_clusters": "lenses.structure",
     "wrap": "subjects",
 }

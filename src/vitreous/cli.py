@@ -16,6 +16,7 @@ from vitreous.errors import SettingsError, VitreousError
 if TYPE_CHECKING:
     from vitreous.images import ImageSet
     from vitreous.models.subject import Subject
+    from vitreous.store import Store
     from vitreous.texts import TextSet
 
 app = typer.Typer(
@@ -221,6 +222,76 @@ def inspect(
             print_problems(problems)
     if problems:
         raise typer.Exit(1)
+
+
+@app.command()
+def structure(
+    store: Annotated[Path, typer.Argument(help="Folder of a store that holds blocks.*.resid.out.")],
+    layers: Annotated[str, typer.Option(help="'all', or numbers of recorded layers, e.g. 0,1,2.")] = "all",
+    tokens: Annotated[str, typer.Option(help="'first 3', 'all', or numbers of tokens, e.g. 0,5,6.")] = "first 3",
+    bins: Annotated[int, typer.Option(help="Bins of the ranks.")] = 100,
+    threshold: Annotated[float, typer.Option(help="Units that differ by less, in bins on average, are joined.")] = 1.0,
+    transform: Annotated[str, typer.Option(help="grouped_rank, rank, raw or normalised_raw.")] = "grouped_rank",
+    keep_nearly_dead: Annotated[bool, typer.Option(help="Also join units that are nearly always at one value.")] = True,
+    compare: Annotated[Path | None, typer.Option(help="Another store, to test whether the two differ.")] = None,
+    out: Annotated[Path | None, typer.Option(help="Folder for the finding and a page.")] = None,
+    seed: Seed = 0,
+    as_json: Json = False,
+) -> None:
+    """Finds units of the residual stream that do the same job, within and across layers."""
+    import vitreous as vt
+    from vitreous.cli_text import distinct_names, print_structure, structure_facts
+
+    progress = sys.stderr.isatty()
+    with _plain_errors():
+        stores = [vt.Store.open(path) for path in (store, compare) if path is not None]
+        names = distinct_names(stores)
+        findings = {
+            name: vt.structure(
+                opened,
+                layers=_parse_numbers("layers", layers),
+                tokens=_choose_tokens(opened, name, tokens),
+                bins=bins,
+                threshold=threshold,
+                transform=transform,
+                keep_nearly_dead=keep_nearly_dead,
+                keep_transformed=out is not None or compare is not None,
+                progress=progress,
+            )
+            for name, opened in zip(names, stores, strict=True)
+        }
+        tested = None
+        if compare is not None:
+            tested = vt.compare(*findings.values(), names=(names[0], names[1]), seed=seed, progress=progress)
+        if out is not None:
+            sources = dict(zip(names, stores, strict=True))
+            page = vt.structure_report(findings, out, sources=sources, comparison=tested, progress=progress)
+            typer.echo(f"report: {page.resolve()}", err=True)
+    if as_json:
+        typer.echo(json.dumps(structure_facts(findings, tested), indent=1))
+    else:
+        print_structure(findings, tested)
+
+
+def _choose_tokens(store: Store, name: str, tokens: str) -> list[int] | None:
+    """What --tokens means for a store. Units grow with tokens, so three have to do where nobody asked for more."""
+    if tokens != "first 3":
+        return _parse_numbers("tokens", tokens)
+    stream = [site for site in store.sites if site.endswith(".resid.out")]
+    there = store[stream[0]].shape[1] if stream else 0
+    if there > 3:
+        typer.echo(f"{name}: tokens 0, 1 and 2 of {there}; --tokens chooses others", err=True)
+    return list(range(min(3, there))) if stream else None
+
+
+def _parse_numbers(what: str, text: str) -> list[int] | None:
+    """`0,5,-1` -> [0, 5, -1]; None for all."""
+    if text == "all":
+        return None
+    try:
+        return [int(part) for part in text.split(",")]
+    except ValueError:
+        raise SettingsError(f"{what} are 'all' or numbers", given=text, accepted=f"--{what} 0,1,2") from None
 
 
 def _open_data(data: str, subject: Subject, split: str | None, on_error: str, seed: int) -> ImageSet | TextSet:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import fnmatch
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
@@ -14,6 +15,8 @@ from vitreous.models.sources import SOURCES
 
 if TYPE_CHECKING:
     from vitreous.laws import Law
+    from vitreous.lenses.structure import StructureFinding
+    from vitreous.lenses.structure_comparison import Comparison
     from vitreous.models.subject import Subject
     from vitreous.store import Problem, Store
 
@@ -127,3 +130,49 @@ def print_problems(problems: Sequence[Problem]) -> None:
         console.print(str(problem), style="red", markup=False, soft_wrap=True)
     if not problems:
         console.print("every byte is as it was written")
+
+
+def distinct_names(stores: Sequence[Store]) -> list[str]:
+    """What was recorded in each, with its folder where that is not enough to tell them apart."""
+    names = [str(store.manifest.model["name"]) for store in stores]
+    if len({*names}) < len(names):
+        names = [f"{name} in {store.path}" for name, store in zip(names, stores, strict=True)]
+    return [name if names.count(name) == 1 else f"{name}, {k}" for k, name in enumerate(names, 1)]
+
+
+def structure_facts(findings: Mapping[str, StructureFinding], comparison: Comparison | None) -> dict[str, Any]:
+    facts = {name: _finding_facts(finding) for name, finding in findings.items()}
+    return {"findings": facts, "comparison": None if comparison is None else asdict(comparison)}
+
+
+def _finding_facts(finding: StructureFinding) -> dict[str, Any]:
+    counts, edges = finding.histogram()
+    return {
+        "settings": dict(finding.settings),
+        "layers": list(finding.layers),
+        "tokens": list(finding.tokens),
+        "units": finding.labels.size,
+        "in_clusters": int((finding.labels >= 0).sum()),
+        "clusters": len(finding.sizes),
+        "mean_size": finding.mean_size,
+        "largest": finding.largest,
+        "inefficient": int(finding.inefficient.sum()),
+        "dead": int(finding.dead.sum()),
+        "nearly_dead": int(finding.nearly_dead.sum()),
+        "differences": finding.differences.tolist(),
+        "counts": finding.counts.tolist(),
+        "histogram": {"counts": counts.tolist(), "edges": edges.tolist()},
+    }
+
+
+def print_structure(findings: Mapping[str, StructureFinding], comparison: Comparison | None) -> None:
+    """The tables of the page, and the tests if there are two findings."""
+    from vitreous.views.structure_tables import layer_table, summary_table
+
+    summary, layers = summary_table(findings), layer_table(findings)
+    turned = zip(*summary.rows, strict=True)
+    names, *rows = [(column, *cells) for column, cells in zip(summary.columns, turned, strict=True)]
+    print_table(summary.title, [dict(zip(("", *names[1:]), row, strict=True)) for row in rows])
+    print_table(layers.title, [dict(zip(layers.columns, row, strict=True)) for row in layers.rows])
+    if comparison is not None:
+        _console().print(comparison.table(), markup=False, soft_wrap=True)

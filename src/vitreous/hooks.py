@@ -171,9 +171,9 @@ def patch(subject: Subject, replacements: Mapping[str, Replace]) -> Iterator[Non
 
 def _replace(subject: Subject, name: str, function: Replace) -> list[Any]:
     block = subject.block_of(name)
-    if block is not None and name.endswith(RESID_MID):
-        return _replace_mid(subject, block, function)
     site = subject.locate(name)
+    if block is not None and name.endswith(RESID_MID) and site.port == "in":
+        return _replace_mid(subject, block, function)
     module = subject.module.get_submodule(site.path)
 
     def changed(old: Tensor) -> Tensor | None:

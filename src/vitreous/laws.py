@@ -16,6 +16,8 @@ from vitreous.attention import open_attention
 from vitreous.hooks import capture, patch
 from vitreous.models.subject import Subject
 
+ADDED = "resid.in + attn.out + mlp.out"
+
 
 @dataclass(frozen=True)
 class Law:
@@ -38,19 +40,25 @@ def example_input(subject: Subject, samples: int = 2, seed: int = 0) -> Tensor:
 
 @torch.no_grad()
 def residual_error(subject: Subject, x: Tensor | None = None) -> float:
-    """Largest |resid.in + attn.out - resid.mid| and |resid.mid + mlp.out - resid.out|, relative to the stream."""
+    """Largest |resid.in + attn.out - resid.mid| and |resid.mid + mlp.out - resid.out|, relative to the stream.
+
+    Where the stream itself is normalised, the sums go through the block's own norms first.
+    """
     x = example_input(subject) if x is None else x
     with capture(subject, [s for s in subject.sites if not subject.is_pattern(s)]) as rec:
         subject(x)
     worst = 0.0
     for b in range(subject.depth):
         stream = rec[f"blocks.{b}.resid.in"]
+        parts = [("mlp.out", "resid.out")]
         if subject.family.attention:
-            mid = rec[f"blocks.{b}.resid.mid"]
-            worst = max(worst, float((stream + rec[f"blocks.{b}.attn.out"] - mid).abs().max() / mid.abs().max()))
-            stream = mid
-        out = rec[f"blocks.{b}.resid.out"]
-        worst = max(worst, float((stream + rec[f"blocks.{b}.mlp.out"] - out).abs().max() / out.abs().max()))
+            parts.insert(0, ("attn.out", "resid.mid"))
+        for k, (added, reached) in enumerate(parts):
+            expected = stream + rec[f"blocks.{b}.{added}"]
+            if subject.family.normed_stream:
+                expected = subject.module.get_submodule(subject.blocks[b].norms[k])(expected)
+            stream = rec[f"blocks.{b}.{reached}"]
+            worst = max(worst, float((expected - stream).abs().max() / stream.abs().max()))
     return worst
 
 
@@ -66,10 +74,11 @@ def check_laws(subject: Subject, x: Tensor | None = None) -> tuple[Law, ...]:
     grid = subject.grid(tuple(x.shape[-2:])) if subject.modality == "image" else None  # type: ignore[arg-type]
     expected = len(subject.prefix) + grid.patches if grid else x.shape[1]
     error = residual_error(subject, x)
+    identity = "norm(norm(resid.in + attn.out) + mlp.out)" if subject.family.normed_stream else ADDED
     laws = [
         Law("hooks change no output bit", torch.equal(y, hooked), "bitwise" if torch.equal(y, hooked) else "differs"),
         Law("hooks are gone afterwards", left == 0, left),
-        Law("resid.in + attn.out + mlp.out = resid.out", error <= 1e-6, error),
+        Law(f"{identity} = resid.out", error <= 1e-6, error),
         Law("tokens = prefix + patches", tokens == expected, tokens),
     ]
     return (*laws, *(_attention_laws(subject, x, y) if subject.family.attention else _gradient_law(subject, x)))

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from vitreous.views import colours
-from vitreous.views.charts import amount, lay_out
-from vitreous.views.panels import Card, Curve, Histogram, Panel, Pictures, Table, Text, Tile
+from vitreous.views.charts import amount, bar_places, lay_out
+from vitreous.views.panels import Card, Curve, Histogram, Maps, Matrix, Panel, Pictures, Table, Text, Tile
+from vitreous.views.sheets import Sheet, lay_plate, lay_sheet
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -36,6 +37,8 @@ def templates() -> Environment:
         lstrip_blocks=True,
     )
     env.globals.update(kind_of=kind_of, picture_uri=picture_uri, veil_uri=veil_uri, lay_out=lay_out, heat_of=heat_of)
+    env.globals.update(lay_sheet=lay_sheet, lay_plate=lay_plate, data_uri=data_uri)
+    env.globals.update(mark=colours.MARK, signs=colours.SIGNS)
     env.filters.update(number=number, amount=amount)
     return env
 
@@ -147,6 +150,10 @@ def _png(pixels: np.ndarray) -> bytes:
 def _figure(panel: Panel, width: float) -> Figure:
     if isinstance(panel, Pictures):
         return _figure_of_pictures(panel, width)
+    if isinstance(panel, Maps):
+        return _figure_of_maps(panel, width)
+    if isinstance(panel, Matrix):
+        return _figure_of_matrix(panel, width)
     if isinstance(panel, Curve | Histogram):
         return _figure_of_lines(panel, width)
     if isinstance(panel, Table):
@@ -188,20 +195,99 @@ def _figure_of_pictures(panel: Pictures, width: float) -> Figure:
     return figure
 
 
+def _figure_of_maps(panel: Maps, width: float) -> Figure:
+    sheet = lay_sheet(panel)
+    figure, axes, points = _bare(width, sheet.width, sheet.height, panel.title)
+    axes.imshow(sheet.pixels, extent=(0, sheet.width, sheet.height, 0), interpolation="antialiased", aspect="auto")
+    for stroke in sheet.strokes:
+        colour = colours.SIGNS[stroke.positive]
+        axes.plot((stroke.x0, stroke.x1), (stroke.y0, stroke.y1), color=colour, linewidth=stroke.width * points)
+    _draw_marks(axes, sheet, points)
+    for y, name in sheet.row_labels:
+        axes.text(sheet.left - 8, y, _plain(name), ha="right", va="center", fontsize=12 * points)
+    for x, name in sheet.column_labels:
+        axes.text(x, sheet.top - 8, _plain(name), ha="center", va="bottom", fontsize=12 * points)
+    return figure
+
+
+def _draw_marks(axes: Axes, sheet: Sheet, points: float) -> None:
+    from matplotlib.patches import Circle, Rectangle
+
+    cell = sheet.cell
+    for place in sheet.places:
+        corner, bold = (place.x, place.y), 4 * points
+        if place.colour or place.thin:
+            colour, line = (place.colour, bold) if place.colour else ("black", points)
+            axes.add_patch(Rectangle(corner, cell, cell, fill=False, edgecolor=colour, linewidth=line))
+        if place.ring:
+            middle = (place.x + cell / 2, place.y + cell / 2)
+            axes.add_patch(Circle(middle, 0.74 * cell, fill=False, edgecolor=colours.MARK, linewidth=0.8 * bold))
+        if place.cross:
+            low, high = 0.22 * cell, 0.78 * cell
+            for ends in ((low, high), (high, low)):
+                across, down = (place.x + low, place.x + high), (place.y + ends[0], place.y + ends[1])
+                axes.plot(across, down, color="white", linewidth=1.7 * bold, solid_capstyle="round")
+            for ends in ((low, high), (high, low)):
+                across, down = (place.x + low, place.x + high), (place.y + ends[0], place.y + ends[1])
+                axes.plot(across, down, color=colours.MARK, linewidth=bold, solid_capstyle="round")
+
+
+def _figure_of_matrix(panel: Matrix, width: float) -> Figure:
+    plate = lay_plate(panel)
+    figure, axes, points = _bare(width, plate.width, plate.height, panel.title)
+    axes.imshow(
+        plate.pixels,
+        extent=(plate.left, plate.left + plate.side, plate.bottom, plate.bottom - plate.side),
+        aspect="auto",
+    )
+    for at in plate.ticks:
+        x, y = plate.left + at, plate.bottom - at
+        axes.plot(
+            (x, x), (plate.bottom, plate.bottom + 6), (plate.left - 6, plate.left), (y, y), color="black", lw=points
+        )
+    for at, name in plate.labels:
+        size = 12 * points
+        axes.text(plate.left + at, plate.bottom + 10, _plain(name), ha="center", va="top", fontsize=size)
+        axes.text(plate.left - 10, plate.bottom - at, _plain(name), ha="right", va="center", fontsize=size)
+    return figure
+
+
+def _bare(width: float, across: float, down: float, title: str) -> tuple[Figure, Axes, float]:
+    """A figure whose only axes run from the top left corner to (across, down), and how many points a unit has."""
+    from matplotlib.figure import Figure
+
+    head = 0.4 if title else 0.0
+    height = width * down / across + head
+    figure = Figure(figsize=(width, height))
+    figure.text(0.01, 1 - 0.25 / height, _plain(title), fontsize=11, va="center")
+    axes = figure.add_axes((0, 0, 1, 1 - head / height))
+    axes.set(xlim=(0, across), ylim=(down, 0))
+    axes.set_axis_off()
+    axes.set_autoscale_on(False)
+    return figure, axes, 72 * width / across
+
+
 def _figure_of_lines(panel: Curve | Histogram, width: float) -> Figure:
     figure = _empty(width, width * 0.55, panel.title)
     axes: Axes = figure.subplots()
-    for line in panel.lines:
+    for number, line in enumerate(panel.lines):
         colour = colours.SERIES[line.series % len(colours.SERIES)]
         style = "--" if line.control else "-"
         if isinstance(panel, Curve):
             axes.plot(panel.x, line.y, style, color=colour, label=_plain(line.name))
             if line.low and line.high:
                 axes.fill_between(panel.x, line.low, line.high, color=colour, alpha=0.15, linewidth=0)
+        elif panel.beside:
+            places = np.array(bar_places(panel, number))
+            axes.bar(
+                places[:, 0], line.y, np.diff(places, axis=1)[:, 0], align="edge", color=colour, label=_plain(line.name)
+            )
         else:
             axes.stairs(line.y, panel.edges, color=colour, linestyle=style, label=_plain(line.name))
     if panel.log:
         axes.set_yscale("log")
+        if isinstance(panel, Histogram) and panel.beside:
+            axes.set_ylim(1 / 1.3, 1.3 * max([1.0, *(v for line in panel.lines for v in line.y)]))
     axes.set_xlabel(_plain(panel.x_label))
     axes.set_ylabel(_plain(panel.y_label))
     axes.spines[["top", "right"]].set_visible(False)

@@ -11,7 +11,7 @@ from vitreous.errors import SettingsError
 from vitreous.provenance import Run, replace_file
 from vitreous.render import templates
 from vitreous.views.colours import SERIES, SERIES_DARK
-from vitreous.views.panels import Overview, Section
+from vitreous.views.panels import Card, Overview, Panel, Pictures, Section
 
 PAGE = "report.html"
 
@@ -32,6 +32,7 @@ def write_report(folder: str | Path, title: str, sections: Sequence[Section], ru
         sections=sections,
         series=SERIES,
         series_dark=SERIES_DARK,
+        has_heat=any(has_heat(panel) for section in sections for group in section.groups for panel in group.panels),
         provenance=provenance(run.record),
         css=Markup((files("vitreous") / "templates" / "report.css").read_text(encoding="utf-8")),
     )
@@ -39,6 +40,13 @@ def write_report(folder: str | Path, title: str, sections: Sequence[Section], ru
     folder.mkdir(parents=True, exist_ok=True)
     replace_file(folder / PAGE, html.encode())
     return folder / PAGE
+
+
+def has_heat(panel: Panel) -> bool:
+    """Whether heat maps lie over its pictures, so that one may want to hide them."""
+    if isinstance(panel, Card):
+        return any(has_heat(part) for part in (*panel.aside, *panel.panels))
+    return isinstance(panel, Pictures) and any(tile.heat is not None for tile in panel.tiles)
 
 
 def provenance(record: Mapping[str, Any]) -> dict[str, Any]:

@@ -17,7 +17,7 @@ from vitreous.errors import SettingsError
 class TextSet:
     """Token ids `tokens` (sample, token) int64, padded with zeros on the right; text k has `lengths[k]` of them.
 
-    A causal model never looks to the right, so padding changes nothing for the tokens before it.
+    A causal model never looks to the right, so padding changes nothing for the tokens before it; an encoder masks it.
     """
 
     tokens: np.ndarray

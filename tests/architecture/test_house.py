@@ -25,11 +25,11 @@ FLOORS = (
     {"datasets", "scenery", "attention", "hooks"},
     {"laws", "store"},
     {"subjects", "recording"},
-    {"lenses", "training"},
+    {"baselines", "lenses", "training"},
     {"views"},
     {"render"},
     {"report"},
-    {"demo"},
+    {"demo", "pages"},
     {"cli", "cli_text"},
 )
 

@@ -43,7 +43,7 @@ def test_the_subject_is_read_from_the_module(case):
     assert subject.width == 32
     assert subject.heads == (4 if subject.family.attention else None)
     assert subject.depth == (3 if subject.family.attention else 5)
-    assert subject.norm is not None
+    assert (subject.norm is None) == subject.family.normed_stream
     modules = dict(subject.module.named_modules())
     for block in subject.blocks:
         parts = (*block.mlp, *block.norms, *([block.attn] if block.attn else []), block.second_linear)

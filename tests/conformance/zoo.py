@@ -87,14 +87,14 @@ def _llava() -> nn.Module:
 
 
 def _clip_both() -> nn.Module:
-    text = {k: v for k, v in WORDS.items() if k != "num_key_value_heads"}
-    return _hf("CLIPModel", "CLIPConfig", vision_config=SMALL, text_config=text)
+    return _hf("CLIPModel", "CLIPConfig", vision_config=SMALL, text_config=BERT)
 
 
 STAGES = {"hidden_sizes": [8, 16, 24, 32], "depths": [1, 1, 2, 1], "image_size": 64}
 DINOV2 = {**{k: v for k, v in SMALL.items() if k != "intermediate_size"}, "mlp_ratio": 2}
 SIGLIP2 = {**{k: v for k, v in SMALL.items() if k != "image_size"}, "num_patches": 16}
 GPT2 = {"n_embd": 32, "n_layer": 3, "n_head": 4, "vocab_size": 50, "n_positions": 64}
+BERT = {k: v for k, v in WORDS.items() if k != "num_key_value_heads"}
 EVA = {"embed_dim": 32, "depth": 3, "num_heads": 4, "img_size": 32, "patch_size": 8, "num_classes": 7}
 
 #: variant -> (family name, how to build it, prefix tokens, patches)
@@ -194,6 +194,9 @@ ZOO: dict[str, tuple[str, Callable[[], nn.Module], int, int]] = {
     "HF Llama, eager attention": ("HF Llama", partial(_hf_eager, "LlamaForCausalLM", "LlamaConfig", **WORDS), 0, 12),
     "HF Qwen 3, qk-norm": ("HF Llama", partial(_hf, "Qwen3ForCausalLM", "Qwen3Config", head_dim=8, **WORDS), 0, 12),
     "HF GPT-2": ("HF GPT-2", partial(_hf, "GPT2LMHeadModel", "GPT2Config", **GPT2), 0, 12),
+    "HF BERT": ("HF BERT", partial(_hf, "BertModel", "BertConfig", **BERT), 0, 12),
+    "HF BERT, eager attention": ("HF BERT", partial(_hf_eager, "BertModel", "BertConfig", **BERT), 0, 12),
+    "HF BERT, masked words": ("HF BERT", partial(_hf, "BertForMaskedLM", "BertConfig", **BERT), 0, 12),
 }
 
 

@@ -1,69 +1,80 @@
-"""L1 distances between rows of bytes, all pairs: their sums without computing them, the largest, the full matrix."""
+"""L1 distances between rows of numbers: of two rows, of blocks of rows, of a list of pairs.
+
+Rows of bytes are added up in 32 bits and exactly. Other rows are added up in float64 in the order that suits the
+machine, which moves a sum of n terms by at most n · 2⁻⁵³ of itself: 2e-12 for 15,680 samples. Whole numbers in
+float64, such as ranks, are exact too.
+"""
 
 from __future__ import annotations
 
 import numpy as np
-from numba import njit, prange
+from numba import njit, prange, types
+from numba.extending import overload
 
-from vitreous.kernels.near_pairs import l1
-
-TILE = 16
-
-
-def distance_sums(rows: np.ndarray, bins: int) -> np.ndarray:
-    """uint8 (row, sample) below `bins` -> int64 (row,): the sum of a row's distances to all rows.
-
-    Exact without any pair: at one sample the sum of |v - other| over all rows depends on v alone, and a count of rows
-    by bin gives it for every v at once.
-    """
-    table = np.zeros((rows.shape[1], bins), np.int64)
-    _count(rows, table)
-    values = np.arange(bins)
-    below, moment = table.cumsum(1), (table * values).cumsum(1)
-    table = values * below - moment + (moment[:, -1:] - moment) - values * (below[:, -1:] - below)
-    return _gather(rows, np.ascontiguousarray(table))
+TILE = 16  # rows of each side that stay in the cache together
 
 
-@njit(cache=True, nogil=True)
-def _count(rows, table):
-    for i in range(rows.shape[0]):
-        for s in range(rows.shape[1]):
-            table[s, rows[i, s]] += 1
+def l1(a, b):
+    """The distance of two slices of one length; only for compiled code, which picks one of the two ways below."""
+    raise NotImplementedError
 
 
-@njit(parallel=True, cache=True, nogil=True)
-def _gather(rows, table):
-    out = np.zeros(rows.shape[0], np.int64)
-    for i in prange(rows.shape[0]):
-        total = np.int64(0)
-        for s in range(rows.shape[1]):
-            total += table[s, rows[i, s]]
-        out[i] = total
+@overload(l1, jit_options={"nogil": True, "fastmath": {"reassoc"}})
+def _l1(a, b):
+    return _l1_floats if any(isinstance(x.dtype, types.Float) for x in (a, b)) else _l1_whole
+
+
+def _l1_whole(a, b):
+    # over whole slices and in 32 bits at every step, in which form the compiler uses its instruction for just this
+    total = np.int32(0)
+    for k in range(a.shape[0]):
+        difference = np.int32(np.int32(a[k]) - np.int32(b[k]))
+        total = np.int32(total + np.int32(abs(difference)))
+    return total
+
+
+def _l1_floats(a, b):
+    total = 0.0
+    for k in range(a.shape[0]):
+        total += abs(np.float64(a[k]) - np.float64(b[k]))
+    return total
+
+
+def distances(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    """(row, sample), (other, sample) -> (row, other): int32 for bytes, float64 for other numbers."""
+    a, b = bytes_or_floats(a), bytes_or_floats(b)
+    out: np.ndarray = np.empty((len(a), len(b)), _kind(a))
+    _fill(a, b, out)
     return out
 
 
-@njit(parallel=True, cache=True, nogil=True)
-def largest_distance(rows):
-    """The largest distance of any two rows."""
-    tiles = (rows.shape[0] + TILE - 1) // TILE
-    best = np.zeros(tiles, np.int64)
-    for tile in prange(tiles):
-        for start in range(tile * TILE, rows.shape[0], TILE):
-            for i in range(tile * TILE, min(tile * TILE + TILE, rows.shape[0])):
-                for j in range(max(start, i + 1), min(start + TILE, rows.shape[0])):
-                    best[tile] = max(best[tile], np.int64(l1(rows[i], rows[j])))
-    return best.max()
-
-
-@njit(parallel=True, cache=True, nogil=True)
-def distance_matrix(rows):
-    """int32 (row, row)."""
-    count = rows.shape[0]
-    out = np.zeros((count, count), np.int32)
-    for i in prange(count):
-        for j in range(i + 1, count):
-            out[i, j] = l1(rows[i], rows[j])
-    for i in range(count):
-        for j in range(i):
-            out[i, j] = out[j, i]
+def pair_distances(rows: np.ndarray, first: np.ndarray, second: np.ndarray) -> np.ndarray:
+    """(row, sample) and two lists (pair,) of rows -> (pair,)."""
+    rows = bytes_or_floats(rows)
+    out: np.ndarray = np.empty(len(first), _kind(rows))
+    _fill_pairs(rows, first, second, out)
     return out
+
+
+def bytes_or_floats(rows: np.ndarray) -> np.ndarray:
+    """The rows in the one of two forms that the kernels know: uint8 as it is, all else as float64."""
+    return rows if rows.dtype == np.uint8 else rows.astype(np.float64, copy=False)
+
+
+def _kind(rows: np.ndarray) -> type:
+    return np.int32 if rows.dtype == np.uint8 else np.float64
+
+
+@njit(parallel=True, cache=True, nogil=True)
+def _fill(a, b, out):
+    for tile in prange((a.shape[0] + TILE - 1) // TILE):
+        for column in range(0, b.shape[0], TILE):
+            for i in range(tile * TILE, min(tile * TILE + TILE, a.shape[0])):
+                for j in range(column, min(column + TILE, b.shape[0])):
+                    out[i, j] = l1(a[i], b[j])
+
+
+@njit(parallel=True, cache=True, nogil=True)
+def _fill_pairs(rows, first, second, out):
+    for n in prange(first.shape[0]):
+        out[n] = l1(rows[first[n]], rows[second[n]])

@@ -22,8 +22,17 @@ def rank_bins(features: np.ndarray, bins: int, places: np.ndarray | None = None)
 
     `places` (sample,) is where each sample's bin is put, for those who want the samples in another order: it is free.
     """
+    return _ranked(features, bins, places, np.uint8)
+
+
+def ordinal_ranks(features: np.ndarray, places: np.ndarray | None = None) -> np.ndarray:
+    """(sample, unit) of finite numbers -> float64 (unit, sample): the ranks themselves, as many bins as samples."""
+    return _ranked(features, len(features), places, np.float64)
+
+
+def _ranked(features: np.ndarray, bins: int, places: np.ndarray | None, kind: type) -> np.ndarray:
     samples, units = features.shape
-    out = np.empty((units, samples), np.uint8)
+    out: np.ndarray = np.empty((units, samples), kind)
     places = np.arange(samples) if places is None else places
     if features.dtype == np.float64:
         for unit in range(units):

@@ -1,6 +1,7 @@
 """The one table of model families. A row here is all that registers one; the conformance tests then run on it."""
 
 from vitreous.models.family import Family
+from vitreous.models.hf_bert import HF_BERT
 from vitreous.models.hf_causal import HF_GPT2, HF_LLAMA
 from vitreous.models.hf_clip import HF_CLIP, HF_SIGLIP, HF_SIGLIP2
 from vitreous.models.hf_convnext import HF_CONVNEXT
@@ -26,4 +27,5 @@ FAMILIES: tuple[Family, ...] = (
     HF_CONVNEXT,
     HF_LLAMA,
     HF_GPT2,
+    HF_BERT,
 )

@@ -40,8 +40,9 @@ class Family:
 
     Paths are relative to the root: the outermost module of one of the `roots` classes, wherever a larger model keeps
     it. A site may be a tuple of alternatives; the first that exists in a block is taken. `mlp`, `norms` and `attn` are
-    modules within a block; `width` is a parameter as wide as the residual stream. `during` are values of the
-    root's configuration that hold while a subject is called, and only then.
+    modules within a block; `width` is a parameter as wide as the residual stream. `normed_stream` says that the stream
+    itself goes through the norms, after attention and after the MLP were added. `during` are values of the root's
+    configuration that hold while a subject is called, and only then.
     """
 
     name: str
@@ -53,6 +54,7 @@ class Family:
     width: str
     mlp: tuple[str, ...]
     norms: tuple[str, ...]
+    normed_stream: bool = False
     attn: str | None = None
     heads: tuple[str, ...] = ()
     norm: str | None = None

@@ -9,6 +9,9 @@
     blocks.{i}.mlp.out        what the MLP adds to the residual stream (after LayerScale)
     blocks.{i}.resid.out      resid.mid + mlp.out
 
+Where the stream itself is normalised (BERT), resid.mid is norm(resid.in + attn.out), and resid.out is
+norm(resid.mid + mlp.out).
+
 A module path of the model itself is a site too: `encoder.ln` (its output) or `encoder.ln:in` (its input).
 """
 

@@ -9,8 +9,7 @@ from torch import Tensor
 
 from vitreous.errors import SettingsError
 from vitreous.kernels import device_clusters
-
-TRANSFORMS = ("grouped_rank", "rank", "raw", "normalised_raw")
+from vitreous.lenses.structure import TRANSFORMS
 
 
 def layer_pairs(layers: int) -> list[tuple[int, int]]:

@@ -25,10 +25,10 @@ import torch
 from torch import Tensor, nn
 
 from vitreous.errors import SettingsError
-from vitreous.lenses.structure import MOST_BINS
+from vitreous.lenses.structure import MOST_BINS, TRANSFORMS
 from vitreous.models.subject import Subject
 from vitreous.subjects import wrap
-from vitreous.training.clustering import TRANSFORMS, Terms, find_terms, layer_pairs, window
+from vitreous.training.clustering import Terms, find_terms, layer_pairs, window
 
 REDUCE = ("mean", "sum")
 

@@ -14,13 +14,17 @@ LEFT, RIGHT, TOP, BOTTOM = 46.0, 8.0, 26.0, 40.0
 
 @dataclass(frozen=True)
 class Mark:
-    """One line: its SVG path, the path of its band (or nothing), its name, colour, and whether it is a control."""
+    """One line: its SVG path, the path of its band (or nothing), its name, colour, and whether it is a control.
+
+    Bars are `solid` and have no line around them.
+    """
 
     name: str
     path: str
     band: str
     series: int
     control: bool
+    solid: bool = False
 
 
 @dataclass(frozen=True)
@@ -118,6 +122,8 @@ def lay_out(panel: Curve | Histogram, width: float = WIDTH) -> Chart:
     baseline = panel.baseline if isinstance(panel, Curve) else None
     positions = panel.x if isinstance(panel, Curve) else panel.edges
     every = [v for line in panel.lines for part in (line.y, line.low, line.high) for v in part]
+    if isinstance(panel, Histogram) and panel.beside:
+        every.append(1.0)  # on a log scale a bar of one has to be seen, and all bars begin at the same height
     wide = (min(positions), max(positions))
     x = Axis(wide[0], wide[1] if wide[1] > wide[0] else wide[0] + 1, LEFT, width - RIGHT)
     y = Axis(*_limits(every, panel.log, baseline), height - BOTTOM, TOP, panel.log)
@@ -150,6 +156,8 @@ def _curve_mark(line: Line, positions: tuple[float, ...], x: Axis, y: Axis) -> M
 
 def _outline_marks(panel: Histogram, x: Axis, y: Axis) -> tuple[Mark, ...]:
     """Steps from edge to edge, down to the axis at both ends; one that stands alone, but for its control, is filled."""
+    if panel.beside:
+        return tuple(_bars(panel, k, x, y) for k in range(len(panel.lines)))
     alone = sum(not line.control for line in panel.lines) == 1
     at = [x.at(edge) for edge in panel.edges]
     marks = []
@@ -158,3 +166,24 @@ def _outline_marks(panel: Histogram, x: Axis, y: Axis) -> tuple[Mark, ...]:
         path = _path([(at[0], y.start), *steps, (at[-1], y.start)])
         marks.append(Mark(line.name, path, f"{path}Z" if alone and not line.control else "", line.series, line.control))
     return tuple(marks)
+
+
+def bar_places(panel: Histogram, number: int) -> list[tuple[float, float]]:
+    """Left and right ends of the bars of one line: those of all lines share the room between two edges."""
+    room = 0.8 / len(panel.lines)
+    pairs = list(zip(panel.edges[:-1], panel.edges[1:], strict=True))
+    return [
+        (low + (0.1 + room * number) * (high - low), low + (0.1 + room * (number + 1)) * (high - low))
+        for low, high in pairs
+    ]
+
+
+def _bars(panel: Histogram, number: int, x: Axis, y: Axis) -> Mark:
+    """Bars of one line; where there is nothing there is no bar."""
+    line = panel.lines[number]
+    parts = [
+        _path([(x.at(left), y.start), (x.at(left), y.at(v)), (x.at(right), y.at(v)), (x.at(right), y.start)]) + "Z"
+        for (left, right), v in zip(bar_places(panel, number), line.y, strict=True)
+        if v > 0
+    ]
+    return Mark(line.name, "", "".join(parts), line.series, line.control, solid=True)

@@ -22,6 +22,35 @@ PARTS = (
     (188, 189, 34),
 )
 
+#: Frames of clusters: twenty hues, neighbours in the list far apart on the wheel and unlike in brightness.
+CLUSTERS = (
+    "#e83964",
+    "#68c541",
+    "#2858cd",
+    "#ff735e",
+    "#00802e",
+    "#786cfe",
+    "#b22d00",
+    "#00ab7c",
+    "#be8aff",
+    "#d66000",
+    "#00cec9",
+    "#8e32a7",
+    "#e29c00",
+    "#007a9e",
+    "#ce45b5",
+    "#7b6200",
+    "#0098e7",
+    "#ff70b3",
+    "#789500",
+    "#02b2ff",
+)
+MARK = "#e0101b"  # crosses and rings
+SIGNS = ("#c2410c", "#1d6fb8")  # of negative and positive weights
+
+#: Filled contours from low to high. Calm colours: what is marked on them has to stand out.
+CONTOUR = ((26, 36, 58), (62, 92, 122), (134, 160, 172), (214, 219, 208), (252, 248, 232))
+
 NIGHT = (10, 14, 30)  # what lies over the cold parts of a heat map
 DEEPEST = 0.84  # and how much of the picture it hides at most
 
@@ -59,3 +88,12 @@ def paint_parts(parts: np.ndarray) -> np.ndarray:
     """Whole numbers (row, column) -> a colour each, uint8 (row, column, colour); 0 is the background."""
     palette = np.asarray(PARTS, np.uint8)
     return palette[np.where(parts == 0, 0, 1 + (parts - 1) % (len(palette) - 1))]
+
+
+def contour_colours(levels: int) -> np.ndarray:
+    """uint8 (level, colour), from low to high."""
+    stops = np.linspace(0, 1, len(CONTOUR))
+    at = np.linspace(0, 1, levels)
+    return np.stack([np.round(np.interp(at, stops, channel)) for channel in zip(*CONTOUR, strict=True)], 1).astype(
+        np.uint8
+    )

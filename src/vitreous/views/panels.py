@@ -1,7 +1,7 @@
 """What can be shown: frozen values that say what is drawn, not how. `vitreous.render` draws them.
 
-A panel is a `Pictures`, `Curve`, `Histogram`, `Table`, `Text`, or a `Card` that holds some of these beside a claim.
-`as_json` gives everything but the pixels.
+A panel is a `Pictures`, `Maps`, `Matrix`, `Curve`, `Histogram`, `Table`, `Text`, or a `Card` that holds some of these
+beside a claim. `as_json` gives everything but the pixels.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import numpy as np
 from vitreous.errors import SettingsError
 
 Cell = str | int | float
+THIN, BARE = -1, -2  # frames of a map that have no colour of their own: a thin line, none at all
 
 
 @dataclass(frozen=True)
@@ -68,6 +69,68 @@ class Pictures:
 
 
 @dataclass(frozen=True)
+class Link:
+    """A line from one cell (row, column) of `Maps` to another: thick if the weight is large, coloured by its sign."""
+
+    start: tuple[int, int]
+    end: tuple[int, int]
+    weight: float
+
+
+@dataclass(frozen=True, eq=False)
+class Maps:
+    """A table of small filled contour maps: `values` (row, column, height, width), NaN where there is nothing.
+
+    `frames` int (row, column): a colour from 0 on, `THIN` or `BARE`. `crosses` and `rings` bool (row, column) mark
+    cells. All maps share the scale from `low` to `high`.
+    """
+
+    title: str
+    values: np.ndarray
+    rows: tuple[str, ...]
+    columns: tuple[str, ...]
+    frames: np.ndarray
+    crosses: np.ndarray
+    rings: np.ndarray
+    links: tuple[Link, ...] = ()
+    low: float = 0.0
+    high: float = 1.0
+    caption: str = ""
+
+    def __post_init__(self) -> None:
+        shape = (len(self.rows), len(self.columns))
+        if self.values.ndim != 4 or not self.values.size:
+            raise SettingsError("maps are (row, column, height, width)", given=self.values.shape)
+        for name, part in (("values", self.values), *((n, self.__dict__[n]) for n in ("frames", "crosses", "rings"))):
+            if part.shape[:2] != shape:
+                raise SettingsError(f"{name} do not fit the rows and columns", given=part.shape, accepted=str(shape))
+        for row, column in (cell for link in self.links for cell in (link.start, link.end)):
+            if not (0 <= row < shape[0] and 0 <= column < shape[1]):
+                raise SettingsError("a link leads to no cell", given=(row, column), accepted=f"cells of {shape}")
+
+
+@dataclass(frozen=True, eq=False)
+class Matrix:
+    """A square grey picture, uint8 (row, column): black is 0. Row and column 0 are at the lower left corner.
+
+    `starts` are the rows at which the parts called `names` begin.
+    """
+
+    title: str
+    values: np.ndarray
+    starts: tuple[int, ...]
+    names: tuple[str, ...]
+    caption: str = ""
+
+    def __post_init__(self) -> None:
+        square = self.values.ndim == 2 and self.values.shape[0] == self.values.shape[1]
+        if self.values.dtype != np.uint8 or not square or not self.values.size:
+            raise SettingsError("a matrix is uint8 and square", given=(self.values.dtype, self.values.shape))
+        if len(self.starts) != len(self.names) or list(self.starts) != sorted({*self.starts}):
+            raise SettingsError("a matrix names where its parts begin, in order", given=self.starts)
+
+
+@dataclass(frozen=True)
 class Line:
     """One line of a curve or outline of a histogram.
 
@@ -106,7 +169,7 @@ class Curve:
 
 @dataclass(frozen=True)
 class Histogram:
-    """Outlines of counts (or shares) between shared `edges`."""
+    """Counts (or shares) between shared `edges`: outlines, or with `beside` bars next to each other."""
 
     title: str
     edges: tuple[float, ...]
@@ -115,6 +178,7 @@ class Histogram:
     y_label: str
     caption: str = ""
     log: bool = False
+    beside: bool = False
 
     def __post_init__(self) -> None:
         for line in self.lines:
@@ -184,7 +248,7 @@ class Card:
     code: str = ""
 
 
-Panel = Pictures | Curve | Histogram | Table | Text | Card
+Panel = Pictures | Maps | Matrix | Curve | Histogram | Table | Text | Card
 
 
 @dataclass(frozen=True, eq=False)
@@ -228,7 +292,7 @@ class Member:
 
 @dataclass(frozen=True, eq=False)
 class Overview:
-    """The head of a report; `hero` are a few pictures to begin with."""
+    """The head of a report: `hero` are a few pictures to begin with, `kind` says what sort of page it is."""
 
     lede: str
     data: str
@@ -236,6 +300,7 @@ class Overview:
     numbers: tuple[Fact, ...]
     statements: tuple[Statement, ...]
     hero: tuple[Tile, ...] = ()
+    kind: str = "first look"
 
 
 def as_json(value: Any) -> Any:

@@ -1,0 +1,178 @@
+"""Grad-CAM++: generalized visual explanations (Chattopadhay et al. 2018), and Grad-CAM (Selvaraju et al. 2017).
+
+Which patches speak for a class? The score of the class is followed back to the patches after a block: channels that
+raise it are added up, weighted by how much they raise it.
+
+    paper     here       axes                   what it is
+    A         A          sample patch channel   activations after the block, prefix tokens left out
+    Y         score      sample                 the class's logit
+    g         g          sample patch channel   ∂Y/∂A
+    α         alpha      sample patch channel   g² / (2 g² + g³ Σ_patch A + ε), Eq. 19
+    w         w          sample channel         Σ_patch α relu(g), Eq. 6; Grad-CAM: mean of g
+    L         maps       sample row column      relu(Σ_channel w A), Eq. 5
+
+Eq. 19 is for activations that are not negative. Those of transformers are of both signs, which lets the denominator
+come near 0; ε = 1e-6 is what the grad-cam package adds, and 0 is the equation itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from vitreous.axes import Grid, Size
+from vitreous.baselines.logits import batches, check_classifier, classes_of, count_of, evaluating, logits_of
+from vitreous.errors import ModelError, SettingsError
+from vitreous.hooks import patch
+from vitreous.images import ImageSet
+from vitreous.models.subject import Subject
+
+CLASS_TOKEN = (
+    "the class is read from prefix tokens alone, so patches after block {0} do not reach it (their gradient is zero): "
+    "the maps are taken from what enters block {0}, the last place where patches matter"
+)
+
+
+@dataclass(frozen=True, eq=False)
+class CamFinding:
+    """`maps` float32 (sample, row, column) on the patch grid, 0 or more; `predicted` and `targets` (sample,) classes.
+
+    `site` is where the maps were taken, `notes` say why if that is not what was asked for.
+    """
+
+    maps: np.ndarray
+    targets: np.ndarray
+    predicted: np.ndarray
+    site: str
+    size: Size
+    settings: Mapping[str, Any]
+    notes: tuple[str, ...] = ()
+
+    def __len__(self) -> int:
+        return len(self.maps)
+
+    @property
+    def scaled(self) -> np.ndarray:
+        """The maps brought to [0, 1], each by its own smallest and largest value; a map that is flat becomes 0."""
+        low, high = (edge(self.maps, axis=(1, 2), keepdims=True) for edge in (np.min, np.max))
+        return (self.maps - low) / np.where(high > low, high - low, 1)
+
+    def at(self, size: Size | tuple[int, int] | None = None, *, scale: bool = True) -> np.ndarray:
+        """float32 (sample, row, column), scaled to [0, 1] unless told otherwise, then resized (bilinear).
+
+        The size is that of the model's input unless another is given.
+        """
+        maps = torch.as_tensor(self.scaled if scale else self.maps)
+        return F.interpolate(maps[:, None], tuple(size or self.size), mode="bilinear", align_corners=False)[
+            :, 0
+        ].numpy()
+
+
+def gradcam(
+    subject: Subject,
+    inputs: ImageSet | Any,
+    targets: int | Sequence[int] | np.ndarray | None = None,
+    *,
+    block: int = -1,
+    plus_plus: bool = True,
+    eps: float = 1e-6,
+    size: Size | tuple[int, int] | None = None,
+    batch_size: int = 32,
+    progress: bool = True,
+) -> CamFinding:
+    """Maps of what speaks for a class: for the one that the model predicts, for one number, or for one a sample.
+
+    >>> finding = vt.gradcam(subject, images)
+    >>> finding.maps.shape, finding.at().shape    # on the patch grid, and as large as the model's input
+
+    A model that reads its class token alone does not look at the patches after its last block any more: their gradient
+    is 0. Then the maps are taken from what enters that block, the last place where patches matter, and `notes` says so.
+    """
+    check_classifier(subject)
+    index = _block(subject, block)
+    samples = count_of(inputs)
+    site = f"blocks.{index}.resid.out"
+    notes: tuple[str, ...] = ()
+    found: list[tuple[np.ndarray, ...]] = []
+    with evaluating(subject.module):
+        for at, x in batches(subject, inputs, batch_size, progress, "Grad-CAM++" if plus_plus else "Grad-CAM"):
+            A, g, wanted, predicted = _gradient(subject, site, x, targets, samples, at)
+            if not found and not g.any():
+                site, notes = f"blocks.{index}.resid.in", (CLASS_TOKEN.format(index),)
+                A, g, wanted, predicted = _gradient(subject, site, x, targets, samples, at)
+                _refuse_silence(subject, g)
+            seen = Size(*x.shape[-2:])
+            cam = _cam(A, g, plus_plus, eps).reshape(len(x), *_grid(subject, seen, index, A.shape[1]))
+            found.append(tuple(part.cpu().numpy() for part in (cam, wanted, predicted)))
+    settings = {"subject": subject.name, "block": index, "plus_plus": plus_plus, "eps": eps}
+    maps, classes, best = (np.concatenate(part) for part in zip(*found, strict=True))
+    return CamFinding(maps, classes, best, site, Size(*(size or seen)), settings, notes)
+
+
+def _block(subject: Subject, block: int) -> int:
+    if not -subject.depth <= block < subject.depth:
+        raise SettingsError("no such block", given=block, accepted=f"{-subject.depth} to {subject.depth - 1}")
+    return range(subject.depth)[block]
+
+
+def _grid(subject: Subject, seen: Size, block: int, patches: int) -> Grid:
+    grid = subject.grid(seen, block)
+    if grid is None or grid.patches != patches:
+        raise ModelError(
+            f"{subject.name} has {patches} tokens after its prefix where a grid was expected",
+            given=f"pictures of {seen.height} x {seen.width}",
+            accepted=f"{grid}",
+        )
+    return grid
+
+
+def _refuse_silence(subject: Subject, g: Tensor) -> None:
+    if not g.any():
+        raise ModelError(
+            f"no class of {subject.name} depends on a patch here: the gradient is zero before and after the block",
+            given=subject.family.name,
+            remedy="an earlier block; a head that was never trained may be all zero",
+        )
+
+
+def _gradient(
+    subject: Subject, site: str, x: Tensor, targets: Any, samples: int, at: slice
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """A and ∂Y/∂A of the patches, the classes asked for, and those predicted.
+
+    The pass goes on from a copy that is cut off from what made it, so nothing before the site is differentiated, and a
+    gradient of weights is never formed.
+    """
+    leaves: list[Tensor] = []
+
+    def cut(value: Tensor) -> Tensor:
+        leaves[:] = [value.detach().requires_grad_()]
+        return leaves[0]
+
+    with torch.enable_grad(), patch(subject, {site: cut}):
+        logits = logits_of(subject, x)
+        predicted = wanted = logits.argmax(-1)
+        if targets is not None:
+            asked = classes_of(targets, samples, logits.shape[1])[at]
+            wanted = torch.as_tensor(asked, device=logits.device)
+        score = logits.gather(1, wanted[:, None]).sum()
+        (g,) = torch.autograd.grad(score, leaves, materialize_grads=True, allow_unused=True)
+    first = len(subject.prefix)
+    return leaves[0].detach()[:, first:].float(), g[:, first:].float(), wanted, predicted
+
+
+def _cam(A: Tensor, g: Tensor, plus_plus: bool, eps: float) -> Tensor:
+    """(sample, patch)."""
+    if plus_plus:
+        below = 2 * g**2 + g**3 * A.sum(1, keepdim=True) + eps
+        alpha = torch.where((g != 0) & (below != 0), g**2 / torch.where(below != 0, below, 1), 0)
+        w = (alpha * g.relu()).sum(1)
+    else:
+        w = g.mean(1)
+    return torch.einsum("sc,spc->sp", w, A).relu()

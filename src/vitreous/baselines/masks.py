@@ -1,0 +1,98 @@
+"""Where is the object? Masks for Point Game and Energy PG: given ones, boxes, or those of any mask model."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Literal
+
+import numpy as np
+
+from vitreous.axes import Size
+from vitreous.errors import ImageError, SettingsError
+from vitreous.images import ImageSet
+from vitreous.images.imageset import Picture
+from vitreous.preprocess import Preprocess
+
+#: Pictures uint8 (row, column, colour) in, one mask (row, column) of 0 and 1 each out. `MobileSam` is one.
+MaskModel = Callable[[Sequence[np.ndarray]], Sequence[np.ndarray]]
+GIVEN = ("masks", "instances", "boxes")
+
+
+def object_masks(
+    images: ImageSet,
+    source: Literal["masks", "instances", "boxes"] | MaskModel = "masks",
+    *,
+    classes: Sequence[int] | None = None,
+    batch_size: int = 8,
+    progress: bool = True,
+) -> list[np.ndarray]:
+    """One bool mask (row, column) for each picture, as large as the picture.
+
+    `source` is the set's own "masks" (every class but 0 and the ignored one, or only `classes`), its "instances", the
+    pixels inside any of its "boxes", or a model that is shown the pictures.
+
+    >>> masks = vt.object_masks(images, vt.MobileSam())
+    >>> seen = vt.input_masks(masks, subject.preprocess)        # as large as the model's input, like finding.at()
+    """
+    from tqdm.auto import tqdm  # type: ignore[import-untyped]
+
+    if isinstance(source, str) and source not in GIVEN:
+        raise SettingsError("no such source of masks", given=source, accepted=(*GIVEN, "a mask model"))
+    if batch_size < 1:
+        raise SettingsError("batch_size is at least 1", given=batch_size)
+    with tqdm(total=len(images), desc="masks", disable=not progress, delay=1) as bar:
+        found = []
+        for mask in _read(images, source, classes) if isinstance(source, str) else _asked(images, source, batch_size):
+            found.append(mask)
+            bar.update()
+    return found
+
+
+def input_masks(masks: Sequence[np.ndarray], preprocess: Preprocess) -> np.ndarray:
+    """bool (sample, row, column) as large as the model's input: resized and cut like the pictures themselves."""
+    return np.stack([preprocess.frame(Size(*mask.shape)).to_input(mask) for mask in masks]).astype(bool)
+
+
+def _read(images: ImageSet, source: str, classes: Sequence[int] | None) -> Iterator[np.ndarray]:
+    for picture in images:
+        given = {"masks": picture.mask, "instances": picture.instances, "boxes": picture.boxes}[source]
+        if given is None:
+            raise ImageError(
+                f"picture {picture.id!r} has no {source}", given=images.name, remedy="another source, or a mask model"
+            )
+        if source == "boxes":
+            yield _inside(given, picture)
+        elif source == "instances":
+            yield given > 0
+        elif classes is not None:
+            yield np.isin(given, classes)
+        else:
+            yield (given != 0) & (given != (0 if images.ignore is None else images.ignore))
+
+
+def _inside(boxes: np.ndarray, picture: Picture) -> np.ndarray:
+    """Pixels whose middle lies in a box (x0, y0, x1, y1)."""
+    y = np.arange(picture.image.height)[:, None] + 0.5
+    x = np.arange(picture.image.width)[None, :] + 0.5
+    mask = np.zeros((picture.image.height, picture.image.width), bool)
+    for x0, y0, x1, y1 in boxes:
+        mask |= (x >= x0) & (x <= x1) & (y >= y0) & (y <= y1)
+    return mask
+
+
+def _asked(images: ImageSet, model: MaskModel, batch_size: int) -> Iterator[np.ndarray]:
+    for first in range(0, len(images), batch_size):
+        part = [np.asarray(picture.image) for picture in images[first : first + batch_size]]
+        answers = model(part)
+        if len(answers) != len(part):
+            raise SettingsError(
+                "a mask model gives one mask for each picture", given=len(answers), accepted=str(len(part))
+            )
+        for picture, mask in zip(part, answers, strict=True):
+            if np.shape(mask) != picture.shape[:2] or not np.isin(mask, (0, 1)).all():
+                raise SettingsError(
+                    "a mask is as large as its picture, 1 on the object and 0 elsewhere",
+                    given=f"{np.asarray(mask).dtype} {np.shape(mask)}",
+                    accepted=f"{picture.shape[:2]}",
+                )
+            yield np.asarray(mask, bool)
