@@ -215,7 +215,7 @@ def _draw_marks(axes: Axes, sheet: Sheet, points: float) -> None:
 
     cell = sheet.cell
     for place in sheet.places:
-        corner, bold = (place.x, place.y), 4 * points
+        corner, bold = (place.x, place.y), sheet.bold * points
         if place.colour or place.thin:
             colour, line = (place.colour, bold) if place.colour else ("black", points)
             axes.add_patch(Rectangle(corner, cell, cell, fill=False, edgecolor=colour, linewidth=line))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -13,6 +14,8 @@ import vitreous as vt
 from vitreous import demo
 from vitreous.demo import hidden_blocks, run_demo, short_names, shuffled
 from vitreous.errors import SettingsError, StoreError
+from vitreous.views.first_look import find_structure
+from vitreous.views.seen import Seen
 
 
 def _vit(name, seed):
@@ -48,6 +51,8 @@ def test_it_writes_a_report_a_run_and_the_stores(done):
         "second",
         "What single units respond to",
         "weights shuffled",
+        "Which units do the same job",
+        "Units that order the pictures alike: first: ",
     ):
         assert part in html
     assert done.stat().st_size < 6e6
@@ -116,6 +121,22 @@ def test_shuffled_weights_are_the_same_numbers_elsewhere(subjects):
 @pytest.mark.parametrize(("depth", "blocks"), [(1, (0,)), (3, (0, 1, 2)), (8, (2, 4, 7)), (12, (3, 6, 11))])
 def test_an_early_a_middle_and_the_last_block(depth, blocks):
     assert hidden_blocks(depth) == blocks
+
+
+def test_units_of_unequal_blocks_are_not_compared(done, tmp_path):
+    """A ConvNeXt has other tokens and channels in every stage."""
+    import timm
+
+    module = timm.create_model("convnext_atto", depths=(1, 1, 1, 1), dims=(8, 8, 16, 16), num_classes=0)
+    size = vt.Size(64, 64)
+    stages = vt.wrap(module.eval(), name="stages", preprocess=vt.Preprocess(size, size))
+    store = vt.record(stages, vt.scenes(16, size=64), "blocks.*.resid.out", tmp_path, progress=False)
+    uneven = Seen("stages", "", 0, store, None, stages.preprocess)
+    even = replace(uneven, name="first", store=vt.Store.open(done.parent / "stores" / "first"))
+    (found,) = find_structure([uneven, even])
+    assert found.name == "first"
+    assert found.finding.labels.shape == (3, 3, 32)
+    assert found.finding.settings["bins"] == 24  # as many as there are pictures
 
 
 def test_names_become_folders():

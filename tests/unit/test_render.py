@@ -13,7 +13,25 @@ import pytest
 from PIL import Image, features
 
 from vitreous import render
-from vitreous.views.panels import Box, Card, Curve, Fact, Histogram, Line, Meter, Pictures, Table, Text, Tile
+from vitreous.errors import SettingsError
+from vitreous.views.panels import (
+    BARE,
+    THIN,
+    Box,
+    Card,
+    Curve,
+    Fact,
+    Histogram,
+    Line,
+    Link,
+    Maps,
+    Matrix,
+    Meter,
+    Pictures,
+    Table,
+    Text,
+    Tile,
+)
 
 EVIL = "<script>alert('x')</script>\" onload=\"x"
 
@@ -32,11 +50,21 @@ BARS = Histogram("Bars", (0.0, 1.0, 2.0), (Line("a", (1.0, 3.0)), Line("b", (2.0
 TABLE = Table("Counts", ("model", "units"), (("one", 3), ("two", 0.123456)))
 TEXT = Text("Words", ("first", "second"), "x = 1")
 PICTURES = Pictures("Grid", (_tile(), _tile(heat=False)), 2, "two tiles", (0.0, 10.0))
+MAPS = Maps(
+    "Units", np.random.default_rng(0).random((2, 3, 5, 5)), ("r0", "r1"), ("c0", "c1", "c2"),
+    np.array([[0, THIN, BARE], [1, BARE, BARE]]), np.eye(2, 3, dtype=bool), np.eye(2, 3, 2, dtype=bool),
+    (Link((0, 0), (1, 1), -2.0), Link((0, 1), (1, 1), 1.0)),
+)  # fmt: skip
+MATRIX = Matrix("Grey", np.arange(36, dtype=np.uint8).reshape(6, 6) * 7, (0, 3), ("first", "second"))
+SIDE_BY_SIDE = Histogram(
+    "Beside", (0.0, 1.0, 2.0), (Line("a", (1.0, 9.0)), Line("b", (0.0, 3.0), 1)), "v", "n", "", True, True
+)
 CARD = Card(
     "Unit 3", "Detects stars.", "shape", 2, Meter("AUC", 0.75, 0.5, 0.5, 1.0, "note"), (Fact("share", "3%", "few"),),
     (BARS,), (PICTURES,), "store[3]",
 )  # fmt: skip
 EVERY = {"pictures": PICTURES, "curve": CURVE, "histogram": BARS, "table": TABLE, "text": TEXT, "card": CARD}
+EVERY |= {"maps": MAPS, "matrix": MATRIX, "bars": SIDE_BY_SIDE}
 
 
 def _pictures_in(html):
@@ -85,6 +113,59 @@ def test_charts_are_drawn_with_their_names():
     assert 'class="band' in render.to_html(CURVE)
 
 
+def test_maps_are_one_picture_with_marks_on_it():
+    html = render.to_html(MAPS)
+    (sheet,) = _pictures_in(html)
+    assert sheet.mode == "RGBA"
+    assert 0 < np.asarray(sheet)[..., 3].mean() < 255  # nothing between the cells
+    assert (html.count("<rect"), html.count('class="thin"'), html.count("<circle")) == (3, 1, 1)
+    assert html.count("<line") == 2
+    ringed = Maps("", MAPS.values, MAPS.rows, MAPS.columns, MAPS.frames, MAPS.rings, MAPS.crosses)
+    assert render.to_html(ringed).count("<circle") == 2
+    assert ">r1</text>" in html and ">c2</text>" in html
+
+
+def test_a_matrix_names_its_parts_on_both_axes():
+    html = render.to_html(MATRIX)
+    (grey,) = _pictures_in(html)
+    assert grey.size == (6, 6)
+    assert html.count(">first</text>") == html.count(">second</text>") == 2
+
+
+def test_bars_stand_beside_each_other_and_begin_at_one_height():
+    html = render.to_html(SIDE_BY_SIDE)
+    bars = [[part for part in path.split("Z") if part] for path in re.findall(r'class="solid[^"]*" d="([^"]*)"', html)]
+    assert [len(part) for part in bars] == [2, 1]  # where there is nothing there is no bar
+    corners = [[tuple(map(float, p.split(","))) for p in bar[1:].split("L")] for part in bars for bar in part]
+    assert len({bar[0][1] for bar in corners} | {bar[-1][1] for bar in corners}) == 1
+    (one, nine, three) = corners
+    assert one[0][1] - one[1][1] > 3  # a bar of one is seen
+    assert nine[1][1] < three[1][1] < one[1][1]
+    assert nine[2][0] <= three[0][0]
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: Maps("", np.zeros((1, 1)), ("r",), ("c",), *[np.zeros((1, 1))] * 3), "maps are"),
+        (lambda: Maps("", np.zeros((1, 2, 3, 3)), ("r",), ("c",), *[np.zeros((1, 1))] * 3), "values do not fit"),
+        (lambda: Maps("", np.zeros((1, 1, 3, 3)), ("r",), ("c",), *[np.zeros((2, 1))] * 3), "frames do not fit"),
+        (
+            lambda: Maps(
+                "", np.zeros((1, 1, 3, 3)), ("r",), ("c",), *[np.zeros((1, 1))] * 3, (Link((0, 0), (0, 1), 1),)
+            ),
+            "leads to no cell",
+        ),
+        (lambda: Matrix("", np.zeros((2, 3), np.uint8), (0,), ("a",)), "square"),
+        (lambda: Matrix("", np.zeros((2, 2)), (0,), ("a",)), "uint8"),
+        (lambda: Matrix("", np.zeros((2, 2), np.uint8), (1, 0), ("a", "b")), "where its parts begin"),
+    ],
+)
+def test_panels_that_make_no_sense_are_refused(make, message):
+    with pytest.raises(SettingsError, match=message):
+        make()
+
+
 def test_a_card_holds_its_claim_its_numbers_and_its_panels():
     html = render.to_html(CARD)
     for part in (
@@ -115,6 +196,8 @@ def test_table_cells_carry_their_column_for_narrow_screens():
         Table(EVIL, (EVIL, EVIL), ((EVIL, EVIL),), EVIL),
         Curve(EVIL, (0.0, 1.0), (Line(EVIL, (1.0, 2.0)), Line(EVIL, (1.0, 2.0))), EVIL, EVIL, EVIL),
         Pictures(EVIL, (Tile(np.zeros((8, 8, 3), np.uint8), EVIL, EVIL),), 1, EVIL),
+        Maps(EVIL, np.zeros((1, 1, 2, 2)), (EVIL,), (EVIL,), *[np.zeros((1, 1), int)] * 3, caption=EVIL),
+        Matrix(EVIL, np.zeros((2, 2), np.uint8), (0,), (EVIL,), EVIL),
         Card(EVIL, EVIL, EVIL, 0, Meter(EVIL, 1, 1, 0, 1, EVIL), (Fact(EVIL, EVIL, EVIL),), code=EVIL),
     ],
     ids=render.kind_of,

@@ -10,11 +10,13 @@ import numpy as np
 
 from vitreous.errors import SettingsError
 from vitreous.evidence.planted import KINDS
+from vitreous.lenses.structure import structure
 from vitreous.views.activity import Activity, activity_section, measure_activity
 from vitreous.views.gallery import scene_section
 from vitreous.views.gaze import Gaze, gaze_section, read_gaze
 from vitreous.views.panels import Fact, Group, Member, Overview, Section, Statement, Text, Tile
 from vitreous.views.seen import Seen, block_of
+from vitreous.views.structure_page import Looked, about_alike, brief_section, look_at
 from vitreous.views.units import (
     DETECTS,
     Measured,
@@ -31,11 +33,12 @@ if TYPE_CHECKING:
     from vitreous.images import ImageSet
 
 CARDS = 4  # selective units shown a model
+TOKENS = 3  # whose units are compared with each other
 
 
 @dataclass(frozen=True, eq=False)
 class FirstLook:
-    """All that was measured; `gazes` leaves out models without attention.
+    """All that was measured; `gazes` leaves out models without attention, `structures` those without equal blocks.
 
     `shuffled` is a model that has learned nothing: what its units detect, any network of this shape would.
     """
@@ -45,6 +48,7 @@ class FirstLook:
     gazes: tuple[Gaze, ...]
     activities: tuple[Activity, ...]
     measured: tuple[Measured, ...]
+    structures: tuple[Looked, ...]
     shuffled: Measured | None = None
 
 
@@ -58,15 +62,33 @@ def look(seen: Sequence[Seen], images: ImageSet, seed: int, shuffled: Seen | Non
         tuple(read_gaze(s, images, seed) for s in seen if s.attention is not None),
         tuple(measure_activity(s) for s in seen),
         tuple(measure_units(s, images, seed) for s in seen),
+        find_structure(seen),
         None if shuffled is None else measure_units(shuffled, images, seed),
     )
+
+
+def find_structure(seen: Sequence[Seen]) -> tuple[Looked, ...]:
+    """Clusters of the first tokens' units in the residual stream; of few pictures, in as many bins as there are.
+
+    Models whose blocks differ in shape, or that have only one, are left out: their units cannot be compared.
+    """
+    findings = {}
+    for one in seen:
+        shapes = [one.store[site].shape[1:] for site in one.sites("resid.out")]
+        if len(shapes) > 1 and len({*shapes}) == 1:
+            tokens, bins = range(min(TOKENS, shapes[0][0])), min(100, len(one.store))
+            findings[one.name] = structure(one.store, tokens=tokens, bins=bins, keep_transformed=True, progress=False)
+    return look_at(findings, {})
 
 
 def sections(found: FirstLook) -> tuple[Section, ...]:
     parts = [scene_section(found.images)]
     if found.gazes:
         parts.append(gaze_section(list(found.gazes), found.images))
-    parts += [activity_section(found.activities), unit_section(found), reading_section(found)]
+    parts += [activity_section(found.activities), unit_section(found)]
+    if found.structures:
+        parts.append(brief_section(found.structures))
+    parts.append(reading_section(found))
     return tuple(parts)
 
 
@@ -174,6 +196,8 @@ def statements(found: FirstLook) -> list[Statement]:
     if found.gazes:
         said.append(Statement(_about_gaze(found.gazes), "attention"))
     said.append(Statement(_about_silence(found), "activations"))
+    if found.structures:
+        said.append(Statement(f"Units that order the pictures alike: {about_alike(found.structures)}", "structure"))
     return said
 
 

@@ -10,7 +10,7 @@ from vitreous.views.colours import CLUSTERS, contour_colours
 from vitreous.views.panels import BARE, THIN, Link, Maps, Matrix
 
 ACROSS = 1120.0  # a sheet is not wider, unless its cells would be smaller than the least
-LEAST, MOST = 22.0, 76.0  # side of a cell
+LEAST, MOST = 30.0, 76.0  # side of a cell
 SHARP = 2  # pixels of the picture for each unit of the view box
 LEVELS = 12  # steps of a filled contour
 LETTER = 7.4  # width of a letter of the labels
@@ -44,7 +44,10 @@ class Stroke:
 
 @dataclass(frozen=True, eq=False)
 class Sheet:
-    """A laid out `Maps`; labels are (position, text), `pixels` RGBA of the whole box with nothing between the cells."""
+    """A laid out `Maps`; labels are (position, text), `pixels` RGBA of the whole box with nothing between the cells.
+
+    `bold` is the width of a coloured frame.
+    """
 
     places: tuple[Place, ...]
     strokes: tuple[Stroke, ...]
@@ -53,6 +56,7 @@ class Sheet:
     left: float
     top: float
     cell: float
+    bold: float
     width: float
     height: float
     pixels: np.ndarray
@@ -60,11 +64,10 @@ class Sheet:
 
 def lay_sheet(panel: Maps) -> Sheet:
     rows, columns = len(panel.rows), len(panel.columns)
-    left = 12 + LETTER * max(map(len, panel.rows))
-    top = 26.0
-    gap = 0.24 if not panel.links else 0.62  # of a cell, between columns: links need room to be told apart
+    left, top = 16 + LETTER * max(map(len, panel.rows)), 30.0
+    gap, below = (0.6, 0.36) if panel.links else (0.24, 0.24)  # of a cell; links need room to be told apart
     cell = float(np.floor(np.clip((ACROSS - left) / (columns * (1 + gap)), LEAST, MOST)))
-    step_x, step_y = round(cell * (1 + gap)), round(cell * 1.24)
+    step_x, step_y = round(cell * (1 + gap)), round(cell * (1 + below))
     corners = [(left + step_x * c, top + step_y * r) for r in range(rows) for c in range(columns)]
     places = tuple(_place(panel, i, corners[i]) for i in range(rows * columns))
     width, height = left + step_x * columns, top + step_y * rows
@@ -78,6 +81,7 @@ def lay_sheet(panel: Maps) -> Sheet:
         left,
         top,
         cell,
+        round(1.2 + 0.036 * cell, 2),
         width,
         height,
         _sheet_pixels(panel, corners, cell, width, height),

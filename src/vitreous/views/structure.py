@@ -176,7 +176,7 @@ def unit_maps(
     finding: StructureFinding,
     source: Source = None,
     *,
-    units: Sequence[tuple[int, int]] | None = None,
+    units: Sequence[tuple[int, int]] | np.ndarray | None = None,
     blocks: Sequence[int] | None = None,
     cluster: int | None = None,
     grid: tuple[int, int] | None = None,
@@ -233,7 +233,8 @@ def _orders(
     for column in range(labels.shape[1]):
         there = labels[:, column][labels[:, column] >= 0]
         if there.size:
-            values = anchor_values(finding, source, int(there[0]) if marked is None or marked not in there else marked)
+            cluster = int(there[0]) if marked is None or marked not in there else marked
+            values = ranked(finding, anchor_values(finding, source, cluster)[:, None])[:, 0]
         else:
             values = first[:, column]
         orders.append(np.argsort(values, kind="stable"))
@@ -269,7 +270,7 @@ def _unit_names(finding: StructureFinding, units: np.ndarray) -> tuple[str, ...]
     return tuple(f"t{finding.tokens[token]} · {channel}" for token, channel in units)
 
 
-def _known_units(finding: StructureFinding, units: Sequence[tuple[int, int]]) -> np.ndarray:
+def _known_units(finding: StructureFinding, units: Sequence[tuple[int, int]] | np.ndarray) -> np.ndarray:
     _, tokens, channels = finding.labels.shape
     if not len(units):
         raise SettingsError("no units to show", given=units, accepted="(token, channel) pairs")

@@ -10,7 +10,16 @@ import numpy as np
 
 from vitreous.lenses.structure import StructureFinding
 from vitreous.views.panels import Fact, Group, Maps, Matrix, Member, Overview, Panel, Section, Statement, Text
-from vitreous.views.structure import Source, anchor_values, bins_of, choose, layer_names, transformation_maps, unit_maps
+from vitreous.views.structure import (
+    COLUMNS,
+    Source,
+    anchor_values,
+    bins_of,
+    choose,
+    layer_names,
+    transformation_maps,
+    unit_maps,
+)
 from vitreous.views.structure_tables import (
     comparison_tables,
     difference_matrix,
@@ -77,20 +86,25 @@ def structure_sections(
 
 
 def brief_section(looked: Sequence[Looked]) -> Section:
-    """One section of a larger report: sizes, counts, and the map of the model with the most units in clusters."""
+    """One section of a larger report: the numbers, and the map of the model with the most units in clusters."""
     findings = {one.name: one.finding for one in looked}
     most = max(looked, key=lambda one: _clustered(one.finding))
+    sources = {one.name: one.bins for one in looked}
     groups = [
         Group("", (summary_table(findings),)),
-        Group("", (size_histogram(findings), *_curves(looked, findings)[1:]), columns=2),
+        Group("", (size_histogram(findings), threshold_curve(findings, sources)), columns=2),
+        Group(
+            most.name,
+            (_wide_maps(most, "Units from block to block"),),
+            series=most.series,
+        ),
     ]
-    if most.bins is not None:
-        shown = unit_maps(most.finding, most.bins, sort=True, title="Units from block to block")
-        groups.append(Group(most.name, (shown,), series=most.series))
+    tokens = len(looked[0].finding.tokens)
     return Section(
         "structure",
         "Which units do the same job",
-        f"Two units of the residual stream do the same job if they order the pictures alike. {_about_units(looked)}",
+        "Two units of the residual stream do the same job if they put the pictures in the same order. A unit is a "
+        f"token, of which the first {tokens} are looked at, and a channel.",
         tuple(groups),
         short="Structure",
     )
@@ -136,9 +150,11 @@ def _curves(looked: Sequence[Looked], findings: Mapping[str, StructureFinding]) 
 
 
 def _unit_section(looked: Sequence[Looked]) -> Section:
-    maps: list[Maps] = [
-        unit_maps(one.finding, one.bins, sort=True, title=one.name) for one in looked if one.bins is not None
-    ]
+    there = [one for one in looked if one.bins is not None]
+    if len(there) == 1:
+        maps = [_wide_maps(there[0], there[0].name)]
+    else:
+        maps = [unit_maps(one.finding, one.bins, sort=True, title=one.name) for one in there]
     return Section(
         "units",
         "What the clusters look like",
@@ -146,6 +162,12 @@ def _unit_section(looked: Sequence[Looked]) -> Section:
         (Group("", tuple(maps), columns=min(2, len(maps))),),
         short="Units",
     )
+
+
+def _wide_maps(one: Looked, title: str) -> Maps:
+    """Twice as many units, for a panel that has the page to itself."""
+    units = choose(one.finding, columns=2 * COLUMNS).units
+    return unit_maps(one.finding, one.bins, units=units, sort=True, title=title)
 
 
 def _matrices(looked: Sequence[Looked]) -> Iterator[Matrix]:
@@ -220,7 +242,7 @@ def _numbers(looked: Sequence[Looked]) -> Iterator[Fact]:
 
 
 def _statements(looked: Sequence[Looked]) -> Iterator[Statement]:
-    yield Statement(_about_units(looked), "clusters")
+    yield Statement(about_alike(looked), "clusters")
     for one in looked:
         if len(one.finding.sizes):
             yield Statement(_about_clusters(one), "clusters")
@@ -231,7 +253,8 @@ def _clustered(finding: StructureFinding) -> float:
     return float((finding.labels >= 0).mean())
 
 
-def _about_units(looked: Sequence[Looked]) -> str:
+def about_alike(looked: Sequence[Looked]) -> str:
+    """How many units of each model do the same job as another one."""
     parts = []
     for one in looked:
         units, count = one.finding.labels.size, int((one.finding.labels >= 0).sum())
