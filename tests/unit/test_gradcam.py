@@ -205,3 +205,33 @@ def test_a_backbone_with_ones_own_head_is_a_classifier(gap):
         own = torch.nn.Sequential(gap.module, torch.nn.Linear(32, 5))
     finding = vt.gradcam(vt.wrap(own.eval()), pictures(gap), targets=4, progress=False)
     assert finding.maps.shape == (3, 4, 4)
+
+
+def test_maps_of_a_trained_model_lie_on_what_the_word_means():
+    """Colour words of the bundled model: the map of a colour that is there lies on objects of that colour."""
+    from vitreous.evidence.pointing import energy_point_game
+    from vitreous.models.bundled import load_words
+
+    backbone, words = vt.load("bundled:scenes-text", device="cpu"), load_words()
+    colours = ("red", "green", "blue", "white")
+
+    class ByWords(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.net, self.words = backbone.module, words
+
+        def forward(self, x):
+            return self.words(self.net(x), colours)
+
+    subject = vt.wrap(ByWords().eval(), preprocess=backbone.preprocess)
+    images = vt.scenes(20, size=64, seed=5)
+    asked = []
+    for k, picture in enumerate(images):
+        for c, colour in enumerate(colours):
+            own = [1 + o["depth"] for o in picture.about["objects"] if o["colour"] == colour]
+            if own and not any(k == other for other, _, _ in asked):
+                asked.append((k, c, np.isin(picture.instances, own)))
+    at, targets, masks = (np.array(part) for part in zip(*asked, strict=True))
+    cams = vt.gradcam(subject, images[at], targets, plus_plus=False, progress=False).at()
+    elsewhere = energy_point_game(np.roll(cams, 1, axis=0), masks).mean()
+    assert len(at) > 10 and energy_point_game(cams, masks).mean() > 3 * elsewhere

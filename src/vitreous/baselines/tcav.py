@@ -75,7 +75,7 @@ def tcav(
     sites: str | Sequence[str] = "blocks.*.resid.out",
     random_sets: int = 300,
     examples: int = 30,
-    ridge: float = 1.0,
+    ridge: float = 0.1,
     seed: int = 0,
     classifier: Callable[[], Classifier] | None = None,
     batch_size: int = 32,
