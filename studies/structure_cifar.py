@@ -4,8 +4,8 @@
 
 All networks see the same pictures in the same order with the same augmentation: they are prepared once, in shared
 memory, and each network trains in a process of its own. If the epochs asked for do not fit into `--seconds`, all train
-for the same smaller number, which the results name. This CIFAR-10 was stored as JPEG (see the data's README): accuracies
-do not compare with published ones.
+for the same smaller number, which the results name. This CIFAR-10 was stored as JPEG (see the data's README): its
+accuracies do not compare with published ones.
 """
 
 from __future__ import annotations

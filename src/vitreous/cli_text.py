@@ -176,3 +176,12 @@ def print_structure(findings: Mapping[str, StructureFinding], comparison: Compar
     print_table(layers.title, [dict(zip(layers.columns, row, strict=True)) for row in layers.rows])
     if comparison is not None:
         _console().print(comparison.table(), markup=False, soft_wrap=True)
+
+
+def recipe_rows() -> list[dict[str, Any]]:
+    from vitreous.training.recipes import RECIPES
+
+    return [
+        {"recipe": r.name, "data": r.data, "model": r.model, "batch": r.batch, "epochs": r.epochs, "about": r.about}
+        for r in RECIPES.values()
+    ]

@@ -193,7 +193,7 @@ class Augmented:
     def __len__(self) -> int:
         return len(self.images)
 
-    def __getitem__(self, key: tuple[int, int]) -> tuple[np.ndarray, int]:
+    def __getitem__(self, key: tuple[int, int]) -> tuple[Any, int]:
         epoch, position = key
         with borrowed_randomness((self.seed * 1_000_003 + epoch) * 10_000_019 + position):
             return self.transform(self.images[position].image), int(self.labels[position])
@@ -221,8 +221,8 @@ def borrowed_randomness(seed: int) -> Iterator[None]:
             torch.set_rng_state(before[2])
 
 
-def _collate(items: list[tuple[np.ndarray, int]]) -> Batch:
-    return torch.from_numpy(np.stack([x for x, _ in items])), torch.tensor([y for _, y in items])
+def _collate(items: list[tuple[Any, int]]) -> Batch:
+    return torch.stack([torch.as_tensor(x) for x, _ in items]), torch.tensor([y for _, y in items])
 
 
 def _normalised(x: Tensor) -> Tensor:

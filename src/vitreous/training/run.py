@@ -10,14 +10,16 @@ from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, dataclass
 from io import BytesIO
 from pathlib import Path
+from pickle import UnpicklingError
 from typing import Any
 
 import torch
 from torch import nn
 
 from vitreous.errors import SettingsError, StoreError
-from vitreous.provenance import json_bytes, replace_file, start_run
+from vitreous.provenance import Run, json_bytes, replace_file, start_run
 from vitreous.subjects import pick_device
+from vitreous.training import ranks
 from vitreous.training.batches import Batches, Share, open_batches
 from vitreous.training.recipes import Recipe, find_recipe, learning_rate
 from vitreous.training.trainee import Trainee, build
@@ -70,15 +72,12 @@ def train(
         batches = open_batches(chosen, data, where, share, workers)
         facts = json.loads(json_bytes(asdict(chosen) | {"with_structure": structure, "inputs": batches.fingerprints}))
         facts["classes"] = batches.classes
-        _claim(out, facts)
-        settings = {"recipe": chosen.name, "structure": structure, "batch": chosen.batch, "epochs": chosen.epochs}
-        run = start_run(
-            out, "train", settings, seeds={"seed": chosen.seed}, inputs=batches.fingerprints, device=str(where)
-        )
-        with run if share.rank == 0 else nullcontext():
-            trainee = Trainee(chosen, batches.classes, where, structure=structure)
+        _refuse_another(out, facts)
+        ranks.wait()
+        trainee = Trainee(chosen, batches.classes, where, structure=structure)
+        with _noted(out, facts, where) if share.rank == 0 else nullcontext() as run:
             log = _epochs(trainee, batches, out, share, progress, save_seconds)
-            if share.rank == 0:
+            if run is not None:
                 _save_weights(trainee.model, out)
                 run.note(accuracy=log[-1]["accuracy"])
     return Trained(out, log[-1]["accuracy"], tuple(log))
@@ -117,6 +116,7 @@ def run_epoch(trainee: Trainee, stream: Iterator[Any], epoch: int, steps: int) -
         if epoch == 0 and n == 0:
             trainee.begin(x, y)
         losses += trainee.step(x, y, learning_rate(trainee.recipe, epoch * steps + n, steps))
+    (losses,) = ranks.mean(losses)
     entry: dict[str, Any] = {"epoch": epoch, "loss": round(float(losses) / steps, 6)}
     if not entry["loss"] == entry["loss"]:
         raise SettingsError(
@@ -130,27 +130,33 @@ def run_epoch(trainee: Trainee, stream: Iterator[Any], epoch: int, steps: int) -
 # -- files
 
 
-def _claim(out: Path, facts: dict[str, Any]) -> None:
+def _refuse_another(out: Path, facts: dict[str, Any]) -> None:
     """A folder belongs to one recipe, one data set and one choice of loss."""
     path = out / SETTINGS
-    if path.exists():
-        there = json.loads(path.read_bytes())
-        if different := sorted(name for name in facts if there.get(name) != facts[name]):
-            raise StoreError(
-                "the folder holds another training run",
-                given=f"{out}: " + ", ".join(f"{n}={there.get(n)!r}, now {facts[n]!r}" for n in different),
-                remedy="choose another folder, or the same settings to go on",
-            )
+    if not path.exists():
+        return
+    there = json.loads(path.read_bytes())
+    if different := sorted(name for name in facts if there.get(name) != facts[name]):
+        raise StoreError(
+            "the folder holds another training run",
+            given=f"{out}: " + ", ".join(f"{n}={there.get(n)!r}, now {facts[n]!r}" for n in different),
+            remedy="choose another folder, or the same settings to go on",
+        )
+
+
+def _noted(out: Path, facts: dict[str, Any], where: torch.device) -> Run:
+    """The folder with what is trained in it, and its `run.json`."""
     out.mkdir(parents=True, exist_ok=True)
-    replace_file(path, json_bytes(facts))
+    replace_file(out / SETTINGS, json_bytes(facts))
+    settings = {name: value for name, value in facts.items() if name not in ("inputs", "seed")}
+    return start_run(out, "train", settings, seeds={"seed": facts["seed"]}, inputs=facts["inputs"], device=str(where))
 
 
 def _save(trainee: Trainee, log: list[dict[str, Any]], out: Path, share: Share) -> None:
     """Each process keeps its own: what has been collected for the next clustering differs."""
     file = BytesIO()
     torch.save({"epoch": len(log), "state": trainee.state()}, file)
-    if share.ranks > 1:
-        torch.distributed.barrier()
+    ranks.wait()
     if share.rank == 0:
         replace_file(out / LOG, b"".join((json.dumps(entry) + "\n").encode() for entry in log))
     replace_file(_checkpoint(out, share), file.getvalue())
@@ -162,15 +168,14 @@ def _resume(trainee: Trainee, out: Path, share: Share) -> list[dict[str, Any]]:
         return []
     try:
         kept = torch.load(path, map_location="cpu", weights_only=True)
-    except (RuntimeError, EOFError, ValueError, OSError) as error:
+    except (RuntimeError, EOFError, ValueError, OSError, UnpicklingError) as error:
         raise StoreError(
             "a checkpoint that cannot be read", given=str(path), remedy="delete it to train from the start"
         ) from error
     entries = [json.loads(line) for line in (out / LOG).read_text().splitlines()]
     if share.ranks > 1:
-        epochs = [torch.zeros(1, dtype=torch.int64, device=trainee.device) for _ in range(share.ranks)]
-        torch.distributed.all_gather(epochs, torch.tensor([kept["epoch"]], device=trainee.device))
-        if len({int(e) for e in epochs}) > 1:
+        epochs = ranks.gather(torch.tensor([kept["epoch"]], device=trainee.device))
+        if len(epochs.unique()) > 1:
             raise StoreError(
                 "checkpoints of different epochs", given=str(out), remedy="delete them to train from the start"
             )
@@ -209,8 +214,8 @@ def trained_model(folder: str | Path) -> nn.Module:
 @contextmanager
 def _together(device: str) -> Iterator[tuple[Share, torch.device]]:
     """Under `torchrun`, the processes find each other; otherwise there is one."""
-    ranks = int(os.environ.get("WORLD_SIZE", "1"))
-    if ranks == 1:
+    processes = int(os.environ.get("WORLD_SIZE", "1"))
+    if processes == 1:
         yield Share(), pick_device(device)
         return
     import torch.distributed as group
@@ -223,7 +228,7 @@ def _together(device: str) -> Iterator[tuple[Share, torch.device]]:
     if not begun:
         group.init_process_group("nccl" if where.type == "cuda" else "gloo")
     try:
-        yield Share(group.get_rank(), ranks), where
+        yield Share(group.get_rank(), processes), where
     finally:
         if not begun:
             group.destroy_process_group()

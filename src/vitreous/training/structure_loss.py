@@ -28,6 +28,7 @@ from vitreous.errors import SettingsError
 from vitreous.lenses.structure import MOST_BINS, TRANSFORMS
 from vitreous.models.subject import Subject
 from vitreous.subjects import wrap
+from vitreous.training import ranks
 from vitreous.training.clustering import Terms, find_terms, layer_pairs, window
 
 REDUCE = ("mean", "sum")
@@ -201,12 +202,10 @@ class StructureLoss(nn.Module):
         self._latest = collected
         anchor = aligned.detach().index_select(0, self._first)
         terms = (aligned.index_select(0, self._second) - anchor).square().mean(1)  # (pair, token, channel)
-        limit, means, ranks = main.detach().float(), terms.detach(), 1
-        if _ranks() > 1:
-            (limit, means), ranks = _mean_over_ranks(limit, means), _ranks()
+        limit, means = ranks.mean(main.detach().float(), terms.detach())
         kept = self.active & (means <= limit)
         count = kept.sum()
-        scale = aligned.shape[1] * ranks if self.reduce == "sum" else 1
+        scale = aligned.shape[1] * ranks.count() if self.reduce == "sum" else 1
         aggregated = scale * torch.where(kept, terms, 0).sum() / count.clamp_min(1)
         self._log |= {"kept": count, "terms": self.active.sum(), "structure": aggregated.detach(), "main": limit}
         return main + self.gamma * aggregated
@@ -246,7 +245,7 @@ class StructureLoss(nn.Module):
 
     def _cluster(self) -> None:
         assert self._store is not None
-        features = _gather(self._store[: self._rows])
+        features = ranks.gather(self._store[: self._rows])
         terms: Terms = find_terms(features, bins=self.bins, threshold=self.threshold, transform=self.transform)
         self._put("active", terms.active)
         self._draw()
@@ -337,37 +336,3 @@ def _fixed_program(stream: Tensor) -> bool:
 
 def _capturing(tensor: Tensor) -> bool:
     return tensor.is_cuda and torch.cuda.is_current_stream_capturing()
-
-
-# -- several ranks
-
-
-def _ranks() -> int:
-    import torch.distributed as ranks
-
-    return ranks.get_world_size() if ranks.is_available() and ranks.is_initialized() else 1
-
-
-def _mean_over_ranks(main: Tensor, means: Tensor) -> tuple[Tensor, Tensor]:
-    """In one message."""
-    import torch.distributed as ranks
-
-    both = torch.cat([main.reshape(1), means.flatten()])
-    ranks.all_reduce(both)
-    both /= ranks.get_world_size()
-    return both[0], both[1:].view_as(means)
-
-
-def _gather(features: Tensor) -> Tensor:
-    """Samples of all ranks, in the order of the ranks, which may have seen different numbers of them."""
-    import torch.distributed as ranks
-
-    if _ranks() == 1:
-        return features
-    counts = [torch.zeros(1, dtype=torch.int64, device=features.device) for _ in range(_ranks())]
-    ranks.all_gather(counts, torch.tensor([len(features)], device=features.device))
-    most = int(torch.stack(counts).max())
-    padded = torch.cat([features, features.new_zeros(most - len(features), *features.shape[1:])])
-    parts = [torch.empty_like(padded) for _ in counts]
-    ranks.all_gather(parts, padded)
-    return torch.cat([part[: int(count)] for part, count in zip(parts, counts, strict=True)])

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from vitreous.training import ranks
 from vitreous.training.batches import Batch
 from vitreous.training.recipes import Recipe
 from vitreous.training.structure_loss import StructureLoss
@@ -160,9 +161,7 @@ def _optimiser(model: nn.Module, recipe: Recipe, device: torch.device) -> torch.
 
 
 def _distributed(model: nn.Module, device: torch.device) -> nn.Module:
-    import torch.distributed as ranks
-
-    if not (ranks.is_available() and ranks.is_initialized()):
+    if ranks.count() == 1:
         return model
     from torch.nn.parallel import DistributedDataParallel
 

@@ -1,0 +1,304 @@
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+import vitreous as vt
+from vitreous.training import run as runs
+from vitreous.training.batches import Augmented, Pictures, Share, borrowed_randomness, open_batches, order
+from vitreous.training.recipes import RECIPES, learning_rate
+from vitreous.training.spiral import as_pictures, grid, spiral
+from vitreous.training.trainee import Trainee
+
+TINY = {"img_size": (1, 2), "patch_size": 1, "in_chans": 1, "depth": 3, "embed_dim": 16, "num_heads": 2, "mlp_ratio": 2}
+LOSS = {"layers": 2, "tokens": 2, "every": 3, "bins": 20, "threshold": 2.0}
+SMALL = {"settings": TINY, "batch": 4096, "warmup": 1, "test_every": 1, "structure_settings": LOSS, "device": "cpu"}
+
+
+def small(out: Path, epochs: int = 4, **changes: object) -> runs.Trained:
+    return vt.train("spiral", out, epochs=epochs, progress=False, **(SMALL | changes))
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory) -> runs.Trained:
+    return small(tmp_path_factory.mktemp("whole"))
+
+
+# -- the task
+
+
+def test_the_spiral_is_the_one_of_the_appendix():
+    points, labels = spiral(4096, np.random.default_rng(0))
+    assert points.shape == (4096, 2) and (labels == 1).sum() == 2048
+    radius = np.hypot(*points.T)
+    # the angle is measured from the second axis: (r sin, r cos), and class 1 is a quarter ahead of its radius
+    turn = np.arctan2(points[:, 0], points[:, 1]) / (2 * np.pi) % 1
+    ahead = (turn - radius) % 1
+    assert np.allclose(np.minimum(ahead, 1 - ahead)[labels == 0], 0, atol=1e-4)
+    assert np.allclose(ahead[labels == 1], 0.25, atol=1e-3)
+    assert 0.45 < radius.mean() < 0.55 and radius.max() <= 1
+
+
+def test_the_grid_covers_the_square_row_by_row():
+    points = grid()
+    assert points.shape == (2500, 2) and points.min() == -1 and points.max() == 1
+    assert (points[:50, 1] == -1).all() and np.allclose(np.diff(points[:50, 0]), 2 / 49)
+
+
+def test_a_point_becomes_two_patches():
+    assert as_pictures(np.array([[1.0, -1.0]], np.float32)).tolist() == [[[[1.0, -3.0]]]]
+
+
+# -- recipes
+
+
+def test_recipes_hold_the_values_of_the_paper():
+    for name in ("spiral", "cifar10-256", "cifar10-32", "imagenet"):
+        r = RECIPES[name]
+        assert (r.lr, r.lr_batch, r.betas, r.weight_decay, r.warmup) == (0.002, 4096, (0.6, 0.995), 0.125, 5)
+        assert (r.smoothing, r.amp) == (0.1, "float16")
+        assert (r.settings["drop_rate"], r.settings["drop_path_rate"]) == (0.3, 0.1)
+    assert RECIPES["spiral"].epochs == RECIPES["cifar10-256"].epochs == 3600
+    assert (RECIPES["imagenet"].batch, RECIPES["imagenet"].epochs) == (392, 10)
+    assert RECIPES["cifar10-256"].augmentation["auto_augment"] == "rand-m8-inc1-mstd1.0"
+    assert learning_rate(RECIPES["spiral"], 5 * 20, 20) == pytest.approx(0.00038, abs=5e-6)
+
+
+def test_the_paper_networks_have_its_sizes():
+    from vitreous.training.trainee import build
+
+    spiral_net = build(RECIPES["spiral"], 2)
+    assert (len(spiral_net.blocks), spiral_net.embed_dim, spiral_net.blocks[0].attn.num_heads) == (14, 256, 4)
+    with torch.no_grad():
+        assert spiral_net.eval().forward_features(torch.zeros(1, 1, 1, 2)).shape == (1, 3, 256)  # 768 units a layer
+        assert build(RECIPES["cifar10-32"], 10).eval().forward_features(torch.zeros(1, 3, 32, 32)).shape[1] == 65
+
+
+def test_the_rate_is_that_of_timm():
+    from timm.scheduler import CosineLRScheduler
+
+    recipe = RECIPES["spiral"].with_(epochs=7, warmup=2)
+    parameter = torch.nn.Parameter(torch.zeros(1))
+    optimiser = torch.optim.SGD([parameter], lr=0.002 * 784 / 4096)
+    theirs = CosineLRScheduler(optimiser, t_initial=70, warmup_t=20, warmup_prefix=True, t_in_epochs=False)
+    for update in range(90):
+        theirs.step_update(update)
+        assert learning_rate(recipe, update, 10) == pytest.approx(optimiser.param_groups[0]["lr"], abs=1e-12)
+
+
+def test_a_recipe_refuses_what_it_does_not_have():
+    with pytest.raises(vt.SettingsError, match="no such value"):
+        RECIPES["spiral"].with_(momentum=0.9)
+    with pytest.raises(vt.SettingsError, match="batch is a count"):
+        RECIPES["spiral"].with_(batch=0)
+    with pytest.raises(vt.SettingsError, match="unknown amp"):
+        RECIPES["spiral"].with_(amp="int8")
+
+
+# -- batches
+
+
+def test_every_epoch_has_its_own_order_and_processes_share_a_batch():
+    assert sorted(order(100, 1, 2)) == list(range(100))
+    assert (order(100, 1, 2) != order(100, 1, 3)).any() and (order(100, 1, 2) == order(100, 1, 2)).all()
+    recipe = RECIPES["spiral"].with_(batch=8)
+    device = torch.device("cpu")
+    x, y = next(next(open_batches(recipe, None, device, Share(), 0).train(3, 4)))
+    parts = [next(next(open_batches(recipe, None, device, Share(r, 2), 0).train(3, 4))) for r in range(2)]
+    assert torch.equal(torch.stack([p[0] for p in parts], 1).reshape(8, 1, 1, 2), x)
+    assert torch.equal(torch.stack([p[1] for p in parts], 1).flatten(), y)
+
+
+def coloured(count: int = 40) -> vt.ImageSet:
+    rng = np.random.default_rng(0)
+    labels = np.arange(count) % 2
+    images = rng.integers(0, 90, (count, 16, 16, 3), np.uint8)
+    images[labels == 1, :, :, 0] += 150
+    return vt.ImageSet.from_arrays(images, labels=labels, classes=("dark", "red"), name="coloured")
+
+
+def picture_recipe():
+    return replace(
+        RECIPES["cifar10-32"].with_(batch=8, warmup=0),
+        size=16,
+        settings={**TINY, "img_size": 16, "patch_size": 8, "in_chans": 3},
+    )
+
+
+@pytest.mark.parametrize("workers", [0, pytest.param(2, marks=pytest.mark.slow)])
+def test_augmentation_depends_on_seed_epoch_and_picture_only(workers):
+    recipe = picture_recipe()
+    batches = Pictures(recipe, coloured(), coloured(), torch.device("cpu"), Share(), workers)
+    first = [x for epoch in batches.train(0, 2) for x, _ in epoch]
+    alone = [x for epoch in batches.train(1, 2) for x, _ in epoch]
+    assert len(first) == 10 and torch.equal(torch.stack(first[5:]), torch.stack(alone))
+    by_hand = Pictures(recipe, coloured(), coloured(), torch.device("cpu"), Share(), 0)._train
+    place = int(order(40, recipe.seed, 1)[0])
+    expected = torch.as_tensor(by_hand[1, place][0]).float() / 127.5 - 1
+    assert torch.equal(alone[0][0], expected)
+    x, y = next(batches.test())
+    assert x.shape == (40, 3, 16, 16) and y.tolist() == [0, 1] * 20
+    assert -1 <= float(x.min()) and float(x.max()) <= 1
+
+
+def test_augmentation_leaves_the_shared_generators_alone():
+    random.seed(3), np.random.seed(3), torch.manual_seed(3)  # noqa: NPY002
+    expected = random.random(), np.random.rand(), float(torch.rand(()))  # noqa: NPY002
+    random.seed(3), np.random.seed(3), torch.manual_seed(3)  # noqa: NPY002
+    with borrowed_randomness(5):
+        random.random(), np.random.rand(), torch.rand(())  # noqa: NPY002
+    assert (random.random(), np.random.rand(), float(torch.rand(()))) == expected  # noqa: NPY002
+
+
+def test_the_strongest_posterising_is_taken():
+    batches = Pictures(picture_recipe(), coloured(), coloured(), torch.device("cpu"), Share(), 0)
+    assert isinstance(batches._train, Augmented)
+    for n in range(300):  # PosterizeIncreasing asks for no bits in about one of forty
+        batches._train[n, n % 40]
+
+
+def test_data_that_cannot_be_trained_on_is_refused(tmp_path):
+    with pytest.raises(vt.SettingsError, match=r"(?s)not bundled.*--data"):
+        vt.train("cifar10-32", tmp_path / "a", progress=False)
+    with pytest.raises(vt.SettingsError, match="fewer samples than one batch"):
+        vt.train("cifar10-32", tmp_path / "b", data=(coloured(), coloured()), progress=False)
+    bare = vt.ImageSet.from_arrays(np.zeros((9, 16, 16, 3), np.uint8))
+    with pytest.raises(vt.SettingsError, match="need labels and classes"):
+        vt.train("cifar10-32", tmp_path / "c", data=(bare, bare), progress=False)
+    with pytest.raises(vt.ImageError):
+        vt.train("cifar10-32", tmp_path / "d", data=tmp_path, progress=False)
+    with pytest.raises(vt.SettingsError, match="unknown recipe"):
+        vt.train("mnist", tmp_path / "e")
+    assert not any(tmp_path.iterdir())
+
+
+# -- runs
+
+
+def test_a_run_learns_and_leaves_what_is_needed(whole):
+    assert len(whole.log) == 5 and whole.log[-1]["loss"] < whole.log[0]["loss"]
+    assert {"clusters", "terms", "kept", "dropped", "structure"} <= set(whole.log[-1])
+    record = json.loads((whole.folder / "run.json").read_text())
+    assert record["status"] == "done" and record["notes"]["accuracy"] == whole.accuracy
+    lines = (whole.folder / "log.jsonl").read_text().splitlines()
+    assert [json.loads(line) for line in lines] == list(whole.log)
+    model = whole.model()
+    recipe = RECIPES["spiral"]
+    x, y = next(open_batches(recipe.with_(batch=4096), None, torch.device("cpu"), Share(), 0).test())
+    with torch.no_grad():
+        share = (model(x).argmax(1) == y).float().mean()
+    assert abs(100 * float(share) - whole.accuracy) < 5  # half of the test points
+
+
+def test_pictures_of_your_own_can_be_trained_on(tmp_path):
+    recipe = picture_recipe().with_(epochs=6, lr=0.02, lr_batch=8, structure=LOSS)
+    trained = vt.train(recipe, tmp_path, data=(coloured(), coloured()), device="cpu", workers=0, progress=False)
+    assert trained.accuracy > 80
+
+
+class Killed(BaseException):
+    pass
+
+
+@pytest.mark.parametrize("at", [1, 3])
+def test_a_run_that_dies_goes_on_with_the_same_curve(tmp_path, monkeypatch, whole, at):
+    original, seen = runs.run_epoch, []
+
+    def dying(*arguments):
+        if len(seen) == at:
+            raise Killed
+        seen.append(1)
+        return original(*arguments)
+
+    monkeypatch.setattr(runs, "run_epoch", dying)
+    with pytest.raises(Killed):
+        small(tmp_path, save_seconds=0)
+    monkeypatch.setattr(runs, "run_epoch", original)
+    again = small(tmp_path)
+    assert list(again.log) == list(whole.log)
+    assert (tmp_path / "model.safetensors").read_bytes() == (whole.folder / "model.safetensors").read_bytes()
+
+
+def test_a_finished_run_is_not_trained_again(whole, monkeypatch):
+    monkeypatch.setattr(Trainee, "step", lambda *_: pytest.fail("trained again"))
+    assert small(whole.folder).log == whole.log
+
+
+def test_a_folder_belongs_to_one_run(whole):
+    with pytest.raises(vt.StoreError, match=r"(?s)another training run.*with_structure=True, now False"):
+        small(whole.folder, structure=False)
+    with pytest.raises(vt.StoreError, match=r"epochs=4, now 9"):
+        small(whole.folder, epochs=9)
+
+
+def test_damaged_folders_are_named(tmp_path):
+    small(tmp_path, epochs=1)
+    (tmp_path / "checkpoint.pt").write_bytes(b"PK not a checkpoint")
+    with pytest.raises(vt.StoreError, match=r"(?s)cannot be read.*checkpoint.pt.*delete it"):
+        small(tmp_path, epochs=1)
+    (tmp_path / "model.safetensors").unlink()
+    with pytest.raises(vt.StoreError, match="not a finished training run"):
+        runs.trained_model(tmp_path)
+
+
+def test_a_loss_that_explodes_stops_the_run(tmp_path, monkeypatch):
+    monkeypatch.setattr(Trainee, "step", lambda *_: torch.tensor(torch.nan))
+    with pytest.raises(vt.SettingsError, match=r"(?s)not a number any more.*lower lr"):
+        small(tmp_path)
+
+
+def test_the_loss_changes_training_and_gamma_zero_does_not(tmp_path, whole):
+    plain = small(tmp_path / "plain", structure=False)
+    nothing = small(tmp_path / "nothing", structure_settings={**LOSS, "gamma": 0.0})
+    assert [e["loss"] for e in plain.log] == [e["loss"] for e in nothing.log] != [e["loss"] for e in whole.log]
+    assert "clusters" not in plain.log[-1]
+
+
+CODE = """
+import sys, torch
+torch.set_num_threads(1)
+import vitreous as vt
+TINY, LOSS = {tiny!r}, {loss!r}
+vt.train("spiral", sys.argv[1], epochs=4, progress=False, settings=TINY, batch=4096, warmup=1, test_every=1,
+         structure_settings=LOSS, device="cpu", save_seconds=0)
+"""
+
+
+@pytest.mark.slow
+def test_killed_for_real_it_goes_on(tmp_path, whole):
+    script = tmp_path / "train.py"
+    script.write_text(CODE.format(tiny=TINY, loss=LOSS))
+    out = tmp_path / "run"
+    process = subprocess.Popen([sys.executable, str(script), str(out)])
+    while not (out / "checkpoint.pt").exists() and process.poll() is None:
+        time.sleep(0.005)
+    os.kill(process.pid, signal.SIGKILL)
+    process.wait()
+    assert not (out / "model.safetensors").exists(), "it was too fast to be killed"
+    subprocess.run([sys.executable, str(script), str(out)], check=True)
+    losses = [json.loads(line)["loss"] for line in (out / "log.jsonl").read_text().splitlines()]
+    assert losses == pytest.approx([e["loss"] for e in whole.log], rel=1e-4)
+
+
+@pytest.mark.slow
+def test_two_processes_train_like_one(tmp_path, whole):
+    script = tmp_path / "train.py"
+    script.write_text(CODE.format(tiny=TINY, loss=LOSS))
+    command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "--master-port", "29631"]
+    env = {**os.environ, "OMP_NUM_THREADS": "1"}
+    for _ in range(2):  # the second finds everything done
+        subprocess.run([*command, str(script), str(tmp_path / "run")], check=True, env=env, capture_output=True)
+    entries = [json.loads(line) for line in (tmp_path / "run" / "log.jsonl").read_text().splitlines()]
+    assert [e["loss"] for e in entries] == pytest.approx([e["loss"] for e in whole.log], rel=2e-3)
+    assert [e["clusters"] for e in entries][1:] == pytest.approx([e["clusters"] for e in whole.log][1:], abs=2)
