@@ -216,8 +216,10 @@ def _block_means(finding: StructureFinding, source: Source, starts: np.ndarray, 
     rows = None if finding.distances is not None else _rows(finding, source)
     out = np.empty((len(starts), len(starts)))
     for number, group in enumerate(tqdm(np.split(units, starts[1:]), "differences", disable=not progress)):
-        near = finding.distances[group] if rows is None else distances(rows[group], rows)  # type: ignore[index]
-        out[number] = np.add.reduceat(near.sum(0, dtype=np.float64), starts)
+        first = group[0]  # the matrix is symmetric: what comes before was done
+        near = finding.distances[first:, group] if rows is None else distances(rows[first:], rows[group])  # type: ignore[index]
+        sums = np.add.reduceat(near.sum(1, dtype=np.float64), starts[number:] - first)
+        out[number, number:] = out[number:, number] = sums
     return out / (sizes[:, None] * sizes[None])
 
 
