@@ -1,6 +1,6 @@
 """What the structure loss adds to a training step on a GPU, for the recipes spiral and cifar10-32.
 
-    python benchmarks/structure_loss.py [--steps 200] [--out FILE]
+    python benchmarks/structure_loss.py [--steps 200] [--recipes spiral] [--out FILE]
 
 Steps with the loss, without it, and with the plain route (argsort and `torch.cdist`) are timed in turn, on random
 inputs of the right shape; the clustering on its own and its agreement with the route of the CPU come with it.
@@ -116,6 +116,7 @@ def clusterings(device: torch.device, units: int, samples: int) -> dict[str, obj
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--steps", type=int, default=200)
+    parser.add_argument("--recipes", nargs="+", choices=tuple(SHAPES), default=list(SHAPES))
     parser.add_argument("--small", action="store_true", help="tiny networks, to try the script")
     parser.add_argument("--out", type=Path)
     options = parser.parse_args()
@@ -124,7 +125,7 @@ def main() -> None:
     results: dict[str, object] = {"device": name, "torch": torch.__version__, "steps": options.steps}
     size = (64, 500) if options.small else (2304, 15_680)
     results[f"clustering {size[0]} x {size[1]}"] = clusterings(device, *size)
-    for recipe in SHAPES:
+    for recipe in options.recipes:
         results[recipe] = steps_of(recipe, device, options.steps, options.small)
         print(json.dumps(results[recipe]), flush=True)
     print(json.dumps(results, indent=1))

@@ -38,6 +38,8 @@ def near_components(rows: Tensor, limit: float, bins: int, usable: Tensor) -> Te
     """
     squared = squared_distances(rows, bins)
     allowed = usable[:, None] & usable[None, :]
+    if rows.is_cuda and (join := _fused()) is not None:
+        return join(rows, squared.masked_fill_(~allowed, 2**31 - 1), limit, bins)
     near = (squared < limit) & allowed
     root = components(near, torch.arange(len(rows), device=rows.device))
     open_ = torch.triu(squared < (bins - 1) * limit, 1) & allowed & (root[:, None] != root[None, :])
@@ -46,7 +48,7 @@ def near_components(rows: Tensor, limit: float, bins: int, usable: Tensor) -> Te
         pairs = pairs[squared[pairs[:, 0], pairs[:, 1]].argsort()]
     while len(pairs):
         some, pairs = pairs[:PAIRS], pairs[PAIRS:]
-        joined = some[distances(rows, some, limit) < limit]
+        joined = some[distances(rows, some) < limit]
         near[joined[:, 0], joined[:, 1]] = True
         near[joined[:, 1], joined[:, 0]] = True
         root = components(near, root)
@@ -89,10 +91,8 @@ def components(near: Tensor, root: Tensor) -> Tensor:
             return root
 
 
-def distances(rows: Tensor, pairs: Tensor, limit: float) -> Tensor:
-    """L1 distances of pairs (pair, 2) of rows; those of `limit` or more may be too small, but not below it."""
-    if rows.is_cuda and (add_up := _fused()) is not None:
-        return add_up(rows, pairs, limit)
+def distances(rows: Tensor, pairs: Tensor) -> Tensor:
+    """L1 distances of pairs (pair, 2) of rows."""
     parts = [
         (rows[some[:, 0]].to(torch.int16) - rows[some[:, 1]].to(torch.int16)).abs().sum(1) for some in pairs.split(1024)
     ]
@@ -101,9 +101,9 @@ def distances(rows: Tensor, pairs: Tensor, limit: float) -> Tensor:
 
 @cache
 def _fused() -> Any:
-    """One kernel that reads two rows and stops at the limit, where Triton is installed."""
+    """All of it in one kernel, where Triton is installed."""
     try:
-        from vitreous.kernels.triton_pairs import add_up
+        from vitreous.kernels.triton_pairs import join
     except ImportError:
         return None
-    return add_up
+    return join

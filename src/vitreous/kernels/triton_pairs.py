@@ -1,34 +1,88 @@
-"""L1 distances of chosen pairs of byte rows in one kernel: each pair is read once, and given up at the limit."""
+"""Joins near pairs of byte rows in one kernel on a GPU: no list of pairs, and the host never waits.
+
+A program looks at one row and a block of later ones. By the squared distance a pair is joined, or cannot be; in between
+its L1 distance is added up, step by step until the limit, unless the two are in one component already. Components are a
+union-find in global memory: the larger root is hung under the smaller by compare-and-swap, so whatever the order of
+programs, a component ends under its smallest row. A root that is read too late is noticed by the swap, which fails.
+"""
 
 from __future__ import annotations
+
+import math
 
 import torch
 import triton
 import triton.language as tl
 from torch import Tensor
 
+COLUMNS = 64
 STEP = 2048
 
 
 @triton.jit
-def _add_up(rows, pairs, out, samples, limit, STEP: tl.constexpr):
-    pair = tl.program_id(0)
-    first = rows + tl.load(pairs + 2 * pair) * samples
-    second = rows + tl.load(pairs + 2 * pair + 1) * samples
+def _find(parent, row):
+    up = tl.load(parent + row, cache_modifier=".cg")
+    while up != row:
+        row = up
+        up = tl.load(parent + row, cache_modifier=".cg")
+    return row
+
+
+@triton.jit
+def _below(rows, i, j, samples, limit, STEP: tl.constexpr):
+    """Whether the L1 distance of two rows is below the limit."""
     total = 0
     start = 0
     while (start < samples) & (total < limit):
         at = start + tl.arange(0, STEP)
-        a = tl.load(first + at, mask=at < samples, other=0).to(tl.int32)
-        b = tl.load(second + at, mask=at < samples, other=0).to(tl.int32)
+        a = tl.load(rows + i * samples + at, mask=at < samples, other=0).to(tl.int32)
+        b = tl.load(rows + j * samples + at, mask=at < samples, other=0).to(tl.int32)
         total += tl.sum(tl.abs(a - b))
         start += STEP
-    tl.store(out + pair, total)
+    return total < limit
 
 
-def add_up(rows: Tensor, pairs: Tensor, limit: float) -> Tensor:
-    """uint8 (row, sample), int64 (pair, 2) -> int32 (pair,)."""
-    out = torch.empty(len(pairs), dtype=torch.int32, device=rows.device)
-    if len(pairs):
-        _add_up[(len(pairs),)](rows.contiguous(), pairs.contiguous(), out, rows.shape[1], limit, STEP=STEP)
-    return out
+@triton.jit
+def _join(rows, squared, parent, units, samples, limit, most, COLUMNS: tl.constexpr, STEP: tl.constexpr):
+    i = tl.program_id(0).to(tl.int64)
+    first = tl.program_id(1) * COLUMNS
+    across = first + tl.arange(0, COLUMNS)
+    later = (across > i) & (across < units)
+    here = tl.load(squared + i * units + across, mask=later, other=2147483647)
+    if tl.min(here) < most:
+        for k in range(COLUMNS):
+            j = (first + k).to(tl.int64)
+            value = tl.sum(tl.where(across == j, here, 0))
+            if value < most:
+                if (j > i) & (j < units):
+                    a = _find(parent, i)
+                    b = _find(parent, j)
+                    if a != b:
+                        near = value < limit
+                        if not near:
+                            near = _below(rows, i, j, samples, limit, STEP)
+                        if near:
+                            while a != b:
+                                low = tl.minimum(a, b)
+                                high = tl.maximum(a, b)
+                                found = tl.atomic_cas(parent + high, high, low)
+                                a = low
+                                b = low
+                                if found != high:
+                                    a = _find(parent, low)
+                                    b = _find(parent, found)
+
+
+def join(rows: Tensor, squared: Tensor, limit: float, bins: int) -> Tensor:
+    """uint8 (row, sample), int32 (row, row) squared distances -> int64 (row,): the smallest row of each component.
+
+    Distances are whole numbers: below a limit is below its ceiling.
+    """
+    units, samples = rows.shape
+    root = torch.arange(units, device=rows.device)
+    grid = (units, triton.cdiv(units, COLUMNS))
+    whole, most = math.ceil(limit), math.ceil((bins - 1) * limit)
+    _join[grid](rows.contiguous(), squared.contiguous(), root, units, samples, whole, most, COLUMNS=COLUMNS, STEP=STEP)
+    for _ in range(max(1, math.ceil(math.log2(units)))):
+        root = root[root]
+    return root

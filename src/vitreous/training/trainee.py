@@ -94,6 +94,8 @@ class Trainee:
             for _ in range(WARM):
                 self._update(*self._inputs)
         torch.cuda.current_stream().wait_stream(aside)
+        self.optimiser.zero_grad(set_to_none=True)
+        torch.cuda.empty_cache()  # a graph has memory of its own
         self._graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(self._graph):
             self._update(*self._inputs)
