@@ -11,8 +11,9 @@ raise it are added up, weighted by how much they raise it.
     w         w          sample channel         Σ_patch α relu(g), Eq. 6; Grad-CAM: mean of g
     L         maps       sample row column      relu(Σ_channel w A), Eq. 5
 
-Eq. 19 is for activations that are not negative. Those of transformers are of both signs, which lets the denominator
-come near 0; ε = 1e-6 is what the grad-cam package adds, and 0 is the equation itself.
+Eq. 19 is for activations that are not negative. Those of transformers are of both signs: the denominator may come near
+0, and where a concept is a negative activation its negative gradient is thrown away. `plus_plus=False` keeps both signs
+and often points better there (docs/interpretability.md). ε = 1e-6 is what the grad-cam package adds; 0 is the equation.
 """
 
 from __future__ import annotations
