@@ -4,7 +4,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: demo test test-all bench docs lint clean
+.PHONY: demo test test-all test-peers bench docs lint clean
 
 $(READY): pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Python 3.11 or newer is needed: make PYTHON=python3.12"; exit 1; }
@@ -20,11 +20,16 @@ test: $(READY)  ## what CI runs after lint
 	$(BIN)/python -m pytest
 
 test-all: $(READY)  ## also the slow tests and those on real data
-	$(BIN)/python -m pytest -m ""
+	$(BIN)/python -m pytest -m "not peers"
+
+test-peers: $(READY)  ## the same numbers as grad-cam, quantus and captum
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dev,peers]'
+	$(BIN)/python -m pytest -m peers
 
 bench: $(READY)  ## ratios against peers, measured in one run
 	$(BIN)/python benchmarks/recording.py
 	$(BIN)/python benchmarks/structure.py
+	$(BIN)/python benchmarks/tcav.py
 
 docs: $(READY)  ## rewrites the generated tables and builds the site into site/
 	$(BIN)/python docs/write_tables.py

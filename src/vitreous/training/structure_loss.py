@@ -73,15 +73,7 @@ class StructureLoss(nn.Module):
         seed: int = 0,
     ) -> None:
         super().__init__()
-        if layers < 2:
-            raise SettingsError("units are aligned between layers", given=f"layers={layers}", accepted="2 or more")
-        for name, value in {"tokens": tokens, "every": every, "accumulate": accumulate}.items():
-            if value < 1:
-                raise SettingsError(f"{name} is a count", given=value, accepted="1 or more")
-        if not 2 <= bins <= MOST_BINS:
-            raise SettingsError("bins out of range", given=bins, accepted=f"2 to {MOST_BINS}")
-        if not threshold > 0 or not gamma >= 0:
-            raise SettingsError("threshold and gamma are positive", given=f"{threshold=}, {gamma=}")
+        _refuse_wrong(layers, bins, threshold, gamma, {"tokens": tokens, "every": every, "accumulate": accumulate})
         for name, word, words in (("reduce", reduce, REDUCE), ("transform", transform, TRANSFORMS)):
             if word not in words:
                 raise SettingsError(f"unknown {name}", given=word, accepted=words)
@@ -292,6 +284,18 @@ class StructureLoss(nn.Module):
         if active is not None and active.shape != self.active.shape:  # how wide it is is known only after a batch
             self.active = torch.zeros_like(active, device=self.active.device)
         super()._load_from_state_dict(state_dict, prefix, *rest)
+
+
+def _refuse_wrong(layers: int, bins: int, threshold: float, gamma: float, counts: dict[str, int]) -> None:
+    if layers < 2:
+        raise SettingsError("units are aligned between layers", given=f"layers={layers}", accepted="2 or more")
+    for name, value in counts.items():
+        if value < 1:
+            raise SettingsError(f"{name} is a count", given=value, accepted="1 or more")
+    if not 2 <= bins <= MOST_BINS:
+        raise SettingsError("bins out of range", given=bins, accepted=f"2 to {MOST_BINS}")
+    if not threshold > 0 or not gamma >= 0:
+        raise SettingsError("threshold and gamma are positive", given=f"{threshold=}, {gamma=}")
 
 
 def _blocks(model: nn.Module | Subject, blocks: Sequence[str] | None) -> list[nn.Module]:
