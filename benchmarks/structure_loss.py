@@ -117,6 +117,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--steps", type=int, default=200)
     parser.add_argument("--recipes", nargs="+", choices=tuple(SHAPES), default=list(SHAPES))
+    parser.add_argument("--steps-only", action="store_true", help="not the clustering on its own")
     parser.add_argument("--small", action="store_true", help="tiny networks, to try the script")
     parser.add_argument("--out", type=Path)
     options = parser.parse_args()
@@ -124,7 +125,8 @@ def main() -> None:
     name = torch.cuda.get_device_name() if device.type == "cuda" else "cpu"
     results: dict[str, object] = {"device": name, "torch": torch.__version__, "steps": options.steps}
     size = (64, 500) if options.small else (2304, 15_680)
-    results[f"clustering {size[0]} x {size[1]}"] = clusterings(device, *size)
+    if not options.steps_only:
+        results[f"clustering {size[0]} x {size[1]}"] = clusterings(device, *size)
     for recipe in options.recipes:
         results[recipe] = steps_of(recipe, device, options.steps, options.small)
         print(json.dumps(results[recipe]), flush=True)

@@ -1,11 +1,10 @@
 """The synthetic half of the structure paper's Table 1: a plain ViT against the structure loss in both readings.
 
-    python studies/structure_spiral.py run --out DIR [--seconds 580] [--epochs 3600]   # on a GPU, all three at once
-    python studies/structure_spiral.py tables DIR                                      # tables and pictures from it
+    python studies/structure_spiral.py run --out DIR [--kinds vit mean sum] [--seconds 580] [--epochs 3600]   # on a GPU
 
-The three networks train side by side on one GPU, each in a process of its own: steps of networks this small leave most
-of a large GPU idle. If the full 3,600 epochs do not fit into `--seconds`, all three train for the same smaller number,
-which the results name. Before that, steps with and without the loss are timed alone.
+The networks train side by side, each in a process of its own. If the full 3,600 epochs do not fit into `--seconds`, all
+train for the same smaller number, which the results name. Before that, steps are timed alone. What comes out is for
+studies/structure_spiral_tables.py: runs.json, clusters.npz, and weights in half precision, in pieces under 16 MB.
 """
 
 from __future__ import annotations
@@ -13,6 +12,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import shutil
 import subprocess
 import sys
 import time
@@ -47,13 +47,13 @@ def point_sets(seed: int) -> dict[str, np.ndarray]:
     return {"test": spiral(TEST, generator)[0], "grid": grid()}
 
 
-def meet(folder: Path, kind: str, word: str, value: object = None) -> dict[str, object]:
+def meet(folder: Path, kind: str, kinds: list[str], word: str, value: object = None) -> dict[str, object]:
     """Waits until every process has said `word`; gives what each of them said."""
     (folder / f"{kind}.{word}.tmp").write_text(json.dumps(value))
     (folder / f"{kind}.{word}.tmp").rename(folder / f"{kind}.{word}")
-    while not all((folder / f"{k}.{word}").exists() for k in KINDS):
+    while not all((folder / f"{k}.{word}").exists() for k in kinds):
         time.sleep(0.02)
-    return {k: json.loads((folder / f"{k}.{word}").read_text()) for k in KINDS}
+    return {k: json.loads((folder / f"{k}.{word}").read_text()) for k in kinds}
 
 
 def time_steps(trainee, x, y, steps: int) -> float:
@@ -93,14 +93,14 @@ def train_one(kind: str, options: argparse.Namespace) -> None:
     trainee.begin(x, y)
     start = trainee.state()
     time_steps(trainee, x, y, 3)
-    meet(folder, kind, "ready")
+    meet(folder, kind, options.kinds, "ready")
     alone: list[float] = []
     for turn in range(3):  # nobody else runs while one is timed
-        for k in KINDS:
+        for k in options.kinds:
             if k == kind:
                 alone.append(time_steps(trainee, x, y, options.timed))
-            meet(folder, kind, f"turn{turn}{k}")
-    together = meet(folder, kind, "together", time_steps(trainee, x, y, options.timed))
+            meet(folder, kind, options.kinds, f"turn{turn}{k}")
+    together = meet(folder, kind, options.kinds, "together", time_steps(trainee, x, y, options.timed))
     epoch_ms = max(together.values()) * batches.steps * 1.04  # and the tests between
     left = began + options.seconds - LAST_SECONDS - time.time()
     epochs = max(1, min(options.epochs, int(1000 * left / epoch_ms) - trainee.recipe.warmup))
@@ -126,20 +126,18 @@ def save(kind: str, trainee, facts: dict[str, object], out: Path) -> None:
 
     import vitreous as vt
 
-    arrays = {}
+    arrays: dict[str, np.ndarray] = {}
     for name, points in point_sets(trainee.recipe.seed).items():
         found = vt.structure(features(trainee.model, points, trainee.device))
         facts[name] = summary(found)
-        arrays |= {f"{name}_labels": found.labels.astype(np.int32), f"{name}_dead": found.dead}
+        arrays |= {f"{kind}_{name}_labels": found.labels.astype(np.int32), f"{kind}_{name}_dead": found.dead}
     facts["device"] = torch.cuda.get_device_name() if trainee.device.type == "cuda" else "cpu"
     facts["torch"] = torch.__version__
-    weights = {n: t.detach().half().cpu().numpy() for n, t in trainee.model.state_dict().items()}
-    parts = [np.concatenate([w.ravel() for w in weights.values()])]
-    for n, part in enumerate(np.array_split(parts[0], 2)):
-        if kind != "sum":
-            np.save(out / f"{kind}.weights.{n}.npy", part)
-    np.savez_compressed(out / f"{kind}.clusters.npz", **arrays)
-    (out / f"{kind}.json").write_text(json.dumps(facts, indent=1) + "\n")
+    flat = np.concatenate([t.detach().half().cpu().numpy().ravel() for t in trainee.model.state_dict().values()])
+    for n, part in enumerate(np.array_split(flat, 2)):
+        np.save(out / f"{kind}.weights.{n}.npy", part)
+    np.savez_compressed(out / "work" / f"{kind}.npz", **arrays)
+    (out / f"{kind}.json").write_text(json.dumps(facts) + "\n")
 
 
 def summary(found) -> dict[str, object]:
@@ -174,13 +172,27 @@ def run(options: argparse.Namespace) -> None:
         common = ["--out", str(options.out), "--seconds", str(options.seconds), "--epochs", str(options.epochs)]
         common += ["--began", str(began), "--timed", str(options.timed), *small]
         env = {**os.environ, "OMP_NUM_THREADS": "4"}
-        processes = [subprocess.Popen([sys.executable, __file__, "train", kind, *common], env=env) for kind in KINDS]
+        common += ["--kinds", *options.kinds]
+        command = [sys.executable, __file__, "train"]
+        processes = [subprocess.Popen([*command, kind, *common], env=env) for kind in options.kinds]
         codes = [process.wait() for process in processes]
-    for left in work.iterdir():
-        left.unlink()
-    work.rmdir()
+    gather(options)
     subprocess.run("echo quit | nvidia-cuda-mps-control", shell=True, capture_output=True)
     sys.exit(max(codes))
+
+
+def gather(options: argparse.Namespace) -> None:
+    """Few files are easier to carry."""
+    runs, arrays, work = {}, {}, options.out / "work"
+    for kind in options.kinds:
+        if (facts := options.out / f"{kind}.json").exists():
+            runs[kind] = json.loads(facts.read_text())
+            facts.unlink()
+        if (found := work / f"{kind}.npz").exists():
+            arrays |= dict(np.load(found))
+    (options.out / "runs.json").write_text(json.dumps(runs) + "\n")
+    np.savez_compressed(options.out / "clusters.npz", **arrays)
+    shutil.rmtree(work)
 
 
 def main() -> None:
@@ -195,6 +207,7 @@ def main() -> None:
         command.add_argument("--seconds", type=float, default=1e9)
         command.add_argument("--epochs", type=int, default=3600)
         command.add_argument("--timed", type=int, default=TIMED)
+        command.add_argument("--kinds", nargs="+", choices=KINDS, default=list(KINDS))
         command.add_argument("--small", action="store_true", help="tiny networks, to try the script")
     options = parser.parse_args()
     train_one(options.kind, options) if options.command == "train" else run(options)
