@@ -27,6 +27,8 @@ from typing import Any
 
 import numpy as np
 
+from structure_spiral import meet, time_steps
+
 CLASSES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
 #: What each network changes of the recipe's structure loss; None is the plain network.
 KINDS: dict[str, dict[str, Any] | None] = {
@@ -153,27 +155,6 @@ class Prepared:
 
 
 # -- one network
-
-
-def meet(folder: Path, kind: str, kinds: list[str], word: str, value: object = None) -> dict[str, Any]:
-    (folder / f"{kind}.{word}.tmp").write_text(json.dumps(value))
-    (folder / f"{kind}.{word}.tmp").rename(folder / f"{kind}.{word}")
-    while not all((folder / f"{k}.{word}").exists() for k in kinds):
-        time.sleep(0.02)
-    return {k: json.loads((folder / f"{k}.{word}").read_text()) for k in kinds}
-
-
-def time_steps(trainee: Any, x: Any, y: Any, steps: int) -> float:
-    import torch
-
-    if torch.cuda.is_available():
-        torch.cuda.synchronize()
-    start = time.perf_counter()
-    for _ in range(steps):
-        trainee.step(x, y, 1e-4)
-    if torch.cuda.is_available():
-        torch.cuda.synchronize()
-    return 1000 * (time.perf_counter() - start) / steps
 
 
 def check_route(device: Any) -> None:

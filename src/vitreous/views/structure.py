@@ -212,7 +212,7 @@ def unit_maps(
         labels == (-3 if marked is None else marked),
         np.zeros(labels.shape, bool),
         high=shown_bins(finding) - 1,
-        caption=f"{_aboutframe_colours(finding, marked, bold)} {about_maps(len(bins), grid, sort)}",
+        caption=f"{_about_frames(finding, marked, bold)} {about_maps(len(bins), grid, sort)}",
     )
 
 
@@ -251,7 +251,7 @@ def frame_colours(finding: StructureFinding, labels: np.ndarray) -> tuple[np.nda
     return colour[labels], min(len(order), len(CLUSTERS))
 
 
-def _aboutframe_colours(finding: StructureFinding, marked: int | None, bold: int) -> str:
+def _about_frames(finding: StructureFinding, marked: int | None, bold: int) -> str:
     if marked is None:
         return "No two units do the same job: there are no clusters to frame."
     first, last = finding.spans[marked]
