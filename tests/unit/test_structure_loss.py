@@ -247,6 +247,36 @@ def test_a_checkpoint_in_the_middle_of_a_draw_goes_on_as_if_nothing_had_happened
     assert first + run(fresh, again, data, start=8) == expected
 
 
+def test_draws_written_in_place_give_the_same_curve():
+    """As a recorded step does it: the loss stays on the draw that was clustered, not on the one being collected."""
+    curves = []
+    for in_place in (False, True):
+        model = Stream()
+        loss = started(model, layers=2, tokens=2)
+        loss.in_place = in_place
+        optimiser = torch.optim.SGD(model.parameters(), 0.1)
+        curves.append([])
+        for x, y in batches(20):
+            total = loss.total(nn.functional.cross_entropy(model(x), y))
+            optimiser.zero_grad()
+            total.backward()
+            optimiser.step()
+            loss.advance()
+            curves[-1].append(float(total.detach()))
+    assert curves[0] == curves[1]
+
+
+def test_a_checkpoint_is_not_mixed_up_with_a_draw_that_has_begun():
+    """The first draw is the one collected and the one of the loss, in tensors of their own."""
+    model, other = Stream(), Stream()
+    loss, fresh = started(model, layers=2), started(other, layers=2, seed=7)
+    run(model, loss, batches(20))
+    fresh.load_state_dict(loss.state_dict())
+    assert loss.loss_layers.tolist() != loss.next_layers.tolist()
+    assert fresh.loss_layers.tolist() == loss.loss_layers.tolist()
+    assert fresh.next_layers.tolist() == loss.next_layers.tolist()
+
+
 def test_accumulated_steps_collect_as_many_samples_as_whole_ones():
     model = Stream()
     loss = started(model, every=2, accumulate=3)

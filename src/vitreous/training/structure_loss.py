@@ -147,7 +147,7 @@ class StructureLoss(nn.Module):
             shape = (len(layer_pairs(self.layers)), self.tokens, self._shape[2])
             self.active = torch.zeros(shape, dtype=torch.bool, device=self.loss_tokens.device)
             self._draw()
-            self.loss_layers, self.loss_tokens = self.next_layers, self.next_tokens
+            self.loss_layers, self.loss_tokens = self.next_layers.clone(), self.next_tokens.clone()  # no aliases
         self._loss_layers = self._next_layers
         self._seen.clear()
         self.begun = True
