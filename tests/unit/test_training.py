@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import os
+import pickle
 import random
 import signal
 import subprocess
@@ -16,7 +17,7 @@ import torch
 
 import vitreous as vt
 from vitreous.training import run as runs
-from vitreous.training.batches import Augmented, Pictures, Share, borrowed_randomness, open_batches, order
+from vitreous.training.batches import Augmented, Pictures, Share, borrowed_randomness, open_batches, order, splits_of
 from vitreous.training.recipes import RECIPES, learning_rate
 from vitreous.training.spiral import as_pictures, grid, spiral
 from vitreous.training.trainee import Trainee
@@ -150,6 +151,34 @@ def test_augmentation_depends_on_seed_epoch_and_picture_only(workers):
     x, y = next(batches.test())
     assert x.shape == (40, 3, 16, 16) and y.tolist() == [0, 1] * 20
     assert -1 <= float(x.min()) and float(x.max()) <= 1
+
+
+@pytest.mark.parametrize(
+    ("data", "splits"), [("cifar10", ("train", "test")), ("imagenet", ("train", "val")), ("pets", ("trainval", "test"))]
+)
+def test_training_is_on_the_training_split(data, splits):
+    assert splits_of(data) == splits
+
+
+def test_data_sets_without_the_splits_are_refused():
+    with pytest.raises(vt.SettingsError, match=r"(?s)no such data set.*accepted: spiral, scenes, .*cifar10"):
+        splits_of("cifar")
+    with pytest.raises(vt.SettingsError, match="without a split to train on"):
+        splits_of("imagenet-segmentation")
+
+
+def test_cifar_is_read_as_it_is_published(tmp_path):
+    rng = np.random.default_rng(0)
+    folder = tmp_path / "cifar-10-batches-py"
+    folder.mkdir()
+    for name, count in {**{f"data_batch_{k}": 4 for k in range(1, 6)}, "test_batch": 3}.items():
+        batch = {b"data": rng.integers(0, 256, (count, 3072), np.uint8), b"labels": rng.integers(0, 10, count).tolist()}
+        (folder / name).write_bytes(pickle.dumps(batch))
+    recipe = RECIPES["cifar10-32"].with_(batch=10)
+    batches = open_batches(recipe, tmp_path, torch.device("cpu"), Share(), 0)
+    assert batches.steps == 2 and batches.classes == 10  # of the 20 pictures in five batches
+    assert len(next(batches.test())[0]) == 3
+    assert list(batches.fingerprints) == ["cifar10/train", "cifar10/test"]
 
 
 def test_augmentation_leaves_the_shared_generators_alone():

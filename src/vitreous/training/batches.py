@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 Batch = tuple[Tensor, Tensor]
 SCENES = {"train": (8192, 0), "test": (1024, 8192)}  # how many, and the number of the first
+TRAIN_SPLITS, TEST_SPLITS = ("train", "trainval"), ("test", "val")  # the first that a data set has
 TEST_BATCH = 2048
 
 
@@ -82,10 +83,24 @@ def _pictures(recipe: Recipe, data: Any) -> tuple[ImageSet, ImageSet]:
             f"the recipe {recipe.name} trains on {recipe.data}, which is not bundled",
             remedy=f"say where it lies: --data FOLDER with {recipe.data} as its authors publish it",
         )
-    from vitreous.datasets import LAYOUTS, dataset
+    from vitreous.datasets import dataset
 
-    first, last = LAYOUTS[recipe.data].splits[0], LAYOUTS[recipe.data].splits[-1]
-    return dataset(recipe.data, Path(data), split=first), dataset(recipe.data, Path(data), split=last)
+    train, test = splits_of(recipe.data)
+    return dataset(recipe.data, Path(data), split=train), dataset(recipe.data, Path(data), split=test)
+
+
+def splits_of(data: str) -> tuple[str, str]:
+    """What to train on and what to test on, by name: layouts list their splits in an order of their own."""
+    from vitreous.datasets import LAYOUTS
+
+    if data not in LAYOUTS:
+        raise SettingsError("no such data set", given=data, accepted=("spiral", "scenes", *LAYOUTS))
+    splits = LAYOUTS[data].splits
+    train = [name for name in TRAIN_SPLITS if name in splits]
+    test = [name for name in TEST_SPLITS if name in splits]
+    if not train or not test:
+        raise SettingsError("a data set without a split to train on and one to test on", given=f"{data}: {splits}")
+    return train[0], test[0]
 
 
 def steps_of(count: int, batch: int) -> int:
