@@ -27,7 +27,7 @@ from typing import Any
 
 import numpy as np
 
-from structure_spiral import meet, time_steps
+from structure_spiral import meet, time_steps, watch
 
 CLASSES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
 #: What each network changes of the recipe's structure loss; None is the plain network.
@@ -236,7 +236,6 @@ def run(options: argparse.Namespace) -> None:
     options.out.mkdir(parents=True, exist_ok=True)
     shared = Path(tempfile.mkdtemp(prefix="cifar-"))
     began = time.time()
-    subprocess.run("nvidia-cuda-mps-control -d", shell=True, capture_output=True)
     common = ["--data", str(options.data), "--out", str(options.out), "--seconds", str(options.seconds)]
     common += ["--epochs", str(options.epochs), "--timed", str(options.timed), "--began", str(began)]
     common += ["--shared", str(shared), "--workers", str(options.workers), *(["--small"] if options.small else [])]
@@ -251,18 +250,17 @@ def run(options: argparse.Namespace) -> None:
             if kind == "ours":  # the others differ outside of the compiled step, and find it compiled
                 while not (shared / "ours.ready").exists() and trainers[-1].poll() is None:
                     time.sleep(0.1)
-        codes = [trainer.wait() for trainer in trainers]
-        producer.kill()
+        code = watch(trainers)
     finally:
+        producer.kill()
         shutil.rmtree(shared, ignore_errors=True)
-        subprocess.run("echo quit | nvidia-cuda-mps-control", shell=True, capture_output=True)
     merged = {}
     for kind in options.kinds:
         if (path := options.out / f"{kind}.json").exists():
             merged[kind] = json.loads(path.read_text())
             path.unlink()
     (options.out / "runs.json").write_text(json.dumps(merged) + "\n")
-    sys.exit(max(codes))
+    sys.exit(code)
 
 
 def main() -> None:

@@ -157,15 +157,13 @@ def summary(found) -> dict[str, object]:
 
 
 def run(options: argparse.Namespace) -> None:
-    """Starts NVIDIA's multi-process service where there is one, then a process a kind."""
+    """Starts a process a kind."""
     options.out.mkdir(parents=True, exist_ok=True)
     work = options.out / "work"
     work.mkdir(exist_ok=True)
     for old in work.iterdir():
         old.unlink()
     began = time.time()
-    service = subprocess.run("nvidia-cuda-mps-control -d", shell=True, capture_output=True, text=True)
-    print("multi-process service:", service.returncode, service.stderr.strip(), flush=True)
     warm = "import numpy as np, vitreous as vt; vt.structure(np.random.default_rng(0).random((200, 2, 1, 8), 'f'))"
     small = ["--small"] if options.small else []
     with subprocess.Popen([sys.executable, "-c", warm]):  # compiles the kernels once, for all
@@ -175,10 +173,19 @@ def run(options: argparse.Namespace) -> None:
         common += ["--kinds", *options.kinds]
         command = [sys.executable, __file__, "train"]
         processes = [subprocess.Popen([*command, kind, *common], env=env) for kind in options.kinds]
-        codes = [process.wait() for process in processes]
+        code = watch(processes)
     gather(options)
-    subprocess.run("echo quit | nvidia-cuda-mps-control", shell=True, capture_output=True)
-    sys.exit(max(codes))
+    sys.exit(code)
+
+
+def watch(processes: list[subprocess.Popen]) -> int:
+    """Waits for all. They wait for each other, so when one fails the others are stopped too."""
+    while any(process.poll() is None for process in processes):
+        if any(process.poll() for process in processes):
+            for process in processes:
+                process.kill()
+        time.sleep(0.2)
+    return max(abs(process.wait()) for process in processes)
 
 
 def gather(options: argparse.Namespace) -> None:
