@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from vitreous.hooks import capture as capture
     from vitreous.hooks import patch as patch
     from vitreous.images import ImageSet as ImageSet
+    from vitreous.kernels.split_weights import split_weights as split_weights
     from vitreous.laws import check_laws as check_laws
     from vitreous.lenses.structure import StructureFinding as StructureFinding
     from vitreous.lenses.structure import grouped_ranks as grouped_ranks
@@ -80,6 +81,7 @@ _PUBLIC = {
     "patch": "hooks",
     "record": "recording",
     "scenes": "scenery",
+    "split_weights": "kernels.split_weights",
     "structure": "lenses.structure",
     "train": "training.run",
     "structure_report": "pages",
