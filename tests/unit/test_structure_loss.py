@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 from torch import nn
+from torch.utils.checkpoint import checkpoint
 
 import vitreous as vt
 from reference import structure_loss as twin
@@ -296,17 +297,252 @@ def test_autocast_keeps_the_terms_in_single_precision():
     assert all(torch.isfinite(p.grad).all() for p in model.parameters())
 
 
+def spoiled(loss: vt.StructureLoss, value: float) -> None:
+    """An infinite channel in a layer that is aligned, as after an overflow in half precision."""
+    layer = loss._loss_layers[1]
+    kept, collected = loss._seen[layer]
+    loss._seen[layer] = (kept + torch.where(torch.arange(WIDTH) == 0, value, 0.0), collected)
+
+
+@pytest.mark.parametrize("value", [torch.inf, torch.nan, 1e30])
+def test_what_is_not_finite_is_dropped_and_leaves_no_trace_in_the_gradient(value):
+    model = Stream()
+    loss = started(model)
+    run(model, loss, batches(4))
+    (x, y) = batches(1)[0]
+    main = nn.functional.cross_entropy(model(x), y)
+    spoiled(loss, value)
+    model.zero_grad()
+    total = loss(main)
+    total.backward()
+    assert torch.isfinite(total) and loss.log()["dropped"] >= 2 and loss.log()["kept"] > 0
+    assert all(torch.isfinite(p.grad).all() for p in model.parameters())
+
+
+class Checkpointed(Stream):
+    again = False  # use_reentrant
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        for block in self.blocks:
+            x = checkpoint(block, x, use_reentrant=self.again)
+        return self.head(x.mean(1))
+
+
+def test_activation_checkpointing_gives_the_same_curve():
+    """Blocks run again in the backward pass, when the next draw has been made."""
+    data, plain, model = batches(14), Stream(), Checkpointed()
+    loss = structured(model)
+    assert run(model, loss, data) == run(plain, structured(plain), data)
+    assert not loss._seen
+
+
+@pytest.mark.filterwarnings("ignore:None of the inputs have requires_grad")
+def test_reentrant_checkpointing_is_refused_with_the_way_out():
+    model = Checkpointed()
+    model.again = True
+    loss = structured(model)
+    with pytest.raises(vt.SettingsError, match=r"(?s)no forward pass has been seen.*use_reentrant=False"):
+        run(model, loss, batches(1))
+
+
+class Overwriting(nn.Module):
+    """The same block, which writes into its input."""
+
+    def __init__(self, block: Mixer) -> None:
+        super().__init__()
+        self.block = block
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y = x.clone()
+        x += self.block(y) - y
+        return x
+
+
+@pytest.mark.parametrize("tokens", [2, TOKENS])
+def test_blocks_may_write_into_their_input(tokens):
+    curves = []
+    for kind in (Stream, Overwriting):
+        model = Stream()
+        if kind is Overwriting:
+            model.blocks = nn.Sequential(*map(Overwriting, model.blocks))
+        data = [(x.clone(), y) for x, y in batches(14)]
+        curves.append(run(model, structured(model, tokens=tokens), data))
+    assert curves[0] == pytest.approx(curves[1], abs=1e-5)
+
+
+def test_copies_of_the_model_are_not_watched(tmp_path):
+    model = Stream()
+    loss = structured(model)
+    run(model, loss, batches(4))
+    torch.save(model, tmp_path / "model.pt")
+    saved = torch.load(tmp_path / "model.pt", weights_only=False)
+    for other in (copy.deepcopy(model), saved):
+        other.train()(batches(1)[0][0]).sum().backward()
+        assert not loss._seen
+    run(model, loss, batches(4))
+    shallow = copy.copy(model.blocks[loss._loss_layers[0]])  # as DataParallel makes its replicas
+    shallow(batches(1)[0][0])
+    assert not loss._seen
+    with pytest.raises(vt.SettingsError, match=r"(?s)DataParallel.*torchrun"):
+        structured(nn.DataParallel(model))
+
+
+def test_two_losses_on_one_model_each_see_all_of_it():
+    data = batches(14)
+    model, other = Stream(), Stream()
+    first, second = structured(model, gamma=0.0), structured(model, seed=3, layers=2)
+    alone = structured(other, seed=3, layers=2)
+    assert run(model, lambda main: second(first(main)), data) == run(other, alone, data)
+    assert first.log()["terms"] > 0
+
+
+def test_a_model_may_change_its_precision_on_the_way():
+    model = Stream()
+    loss = structured(model)
+    run(model, loss, batches(5))
+    model.bfloat16()
+    curve = run(model, loss, [(x.bfloat16(), y) for x, y in batches(5)])
+    assert all(value == value for value in curve) and loss.log()["terms"] > 0
+
+
+class Words(nn.Module):
+    """A stream whose blocks take any number of tokens, and give tuples as many libraries do."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        with torch.random.fork_rng():
+            torch.manual_seed(0)
+            self.blocks = nn.ModuleList(nn.Linear(WIDTH, WIDTH) for _ in range(3))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        for block in self.blocks:
+            x = x + 0.02 * block(x)[0] if isinstance(block, Tupled) else x + 0.02 * block(x)
+        return x.mean((1, 2))
+
+
+class Tupled(nn.Module):
+    def __init__(self, inner: nn.Module, kind: type = tuple) -> None:
+        super().__init__()
+        self.inner, self.kind = inner, kind
+
+    def forward(self, x: torch.Tensor) -> object:
+        return self.kind([self.inner(x), None]) if self.kind is tuple else {"x": x}
+
+
+def words(kind: type | None = None) -> Words:
+    model = Words()
+    if kind is not None:
+        model.blocks = nn.ModuleList(Tupled(block, kind) for block in model.blocks)
+    return model
+
+
+def read(model: nn.Module, loss: vt.StructureLoss, lengths: list[int]) -> list[float]:
+    g = torch.Generator().manual_seed(0)
+    curve = []
+    for length in lengths:
+        total = loss(model(torch.randn(24, length, WIDTH, generator=g)).square().mean())
+        total.backward()
+        curve.append(float(total.detach()))
+    return curve
+
+
+TEXT = {"layers": 2, "tokens": 2, "every": 3, "bins": 10, "threshold": 2.0, "gamma": 1.0}
+LAYERS = ["blocks.0", "blocks.1", "blocks.2"]
+
+
+def test_blocks_may_give_tuples_and_nothing_stranger():
+    data = [5] * 9
+    plain, tupled = words(), words(tuple)
+    expected = read(plain, vt.StructureLoss(plain, blocks=LAYERS, **TEXT), data)
+    assert read(tupled, vt.StructureLoss(tupled, blocks=LAYERS, **TEXT), data) == expected
+    strange = words(dict)
+    loss = vt.StructureLoss(strange, blocks=LAYERS, **TEXT)
+    with pytest.raises(vt.SettingsError, match=r"(?s)a tuple that begins with one.*dict"):
+        strange.blocks[0](torch.zeros(2, 5, WIDTH))
+    assert loss.depth == 3
+
+
+def test_batches_that_are_shorter_than_a_draw_are_left_out():
+    model = words()
+    loss = vt.StructureLoss(model, blocks=LAYERS, **TEXT)
+    read(model, loss, [40, 40, 40, 40])
+    loss.loss_tokens, loss.next_tokens, loss._reach = torch.tensor([30, 31]), torch.tensor([20, 21]), [32, 22]
+    loss.active = torch.ones_like(loss.active)
+    read(model, loss, [25])  # long enough for what is collected, not for the loss
+    assert loss.log()["kept"] == 0 and loss._collected.rows == 24
+    read(model, loss, [3])
+    assert loss.log()["kept"] == 0 and loss._collected.rows == 24
+    read(model, loss, [40])  # the next draw is among the tokens that all batches had
+    assert loss.next_tokens.max() < 3 and loss.loss_tokens.tolist() == [20, 21]
+    read(model, loss, [7, 1, 4, 9, 5, 2, 8, 6, 3])
+    assert loss.log()["clusters"] >= 0 and loss.next_tokens.max() < 6
+
+
+def test_a_period_of_short_batches_only_is_survived():
+    model = words()
+    loss = vt.StructureLoss(model, blocks=LAYERS, **TEXT)
+    read(model, loss, [60] * 4)
+    loss.next_tokens, loss._reach[1] = torch.tensor([50, 51]), 52
+    read(model, loss, [4] * 3)
+    assert not loss.active.any() and loss.next_tokens.max() < 4
+    read(model, loss, [4] * 6)
+    assert loss._left_out == 0
+
+
+def test_a_checkpoint_with_more_steps_than_are_collected_now_still_clusters():
+    model = Stream()
+    loss = structured(model, every=9)
+    run(model, loss, batches(8))
+    model = Stream()
+    eager = structured(model, every=3)
+    eager.load_state_dict(loss.state_dict())
+    run(model, eager, batches(1))
+    assert "clusters" in eager.log()
+
+
 @pytest.mark.slow
 def test_a_compiled_model_gives_the_same_curve_without_compiling_again():
     data = batches(14)
     plain, model = Stream(), Stream()
     expected = run(plain, structured(plain), data)
     torch._dynamo.reset()
-    loss = structured(torch.compile(model))
-    before = run(torch.compile(model), loss, data[:4])
+    compiled = torch.compile(model, fullgraph=True)
+    loss = structured(compiled)
+    before = run(compiled, loss, data[:4])
     with torch._dynamo.config.patch(error_on_recompile=True):
-        after = run(torch.compile(model), loss, data[4:])
+        after = run(compiled, loss, data[4:])
     assert before + after == pytest.approx(expected, rel=1e-4)
+
+
+@pytest.mark.slow
+def test_the_whole_loss_compiles_into_one_program():
+    """What a recorded step does: `total` inside, `advance` outside."""
+    data, plain, model = batches(14), Stream(), Stream()
+    expected = run(plain, started(plain), data)
+    loss = started(model)
+    torch._dynamo.reset()
+    both = torch.compile(lambda x, y: loss.total(nn.functional.cross_entropy(model(x), y)), fullgraph=True)
+    optimiser, curve = torch.optim.SGD(model.parameters(), 0.1), []
+    for x, y in data:
+        total = both(x, y)
+        optimiser.zero_grad()
+        total.backward()
+        optimiser.step()
+        loss.advance()
+        curve.append(float(total.detach()))
+    assert curve == pytest.approx(expected, rel=1e-4)
+
+
+@pytest.mark.slow
+def test_a_loss_that_comes_after_the_compiler_says_so():
+    model = Stream()
+    torch._dynamo.reset()
+    compiled = torch.compile(model, backend="aot_eager")
+    (x, y) = batches(1)[0]
+    compiled(x)
+    loss = structured(compiled)
+    with pytest.raises(vt.SettingsError, match=r"(?s)no forward pass.*before a compiled model first runs"):
+        loss(nn.functional.cross_entropy(compiled(x), y))
 
 
 def ranks(rank: int, folder: str, data: list) -> None:
@@ -373,6 +609,23 @@ def test_what_the_first_batch_shows_to_be_wrong_is_refused():
     model = Stream()
     with pytest.raises(vt.SettingsError, match="fewer tokens"):
         started(model, tokens=TOKENS + 1)
+    with pytest.raises(vt.SettingsError, match=r"(?s)\(sample, token, channel\).*\(2, 8\)"):
+        model = Stream()
+        structured(model, blocks=[f"blocks.{n}.along" for n in range(DEPTH)])
+        model.blocks[0].along(torch.zeros(2, WIDTH))
+    model = Stream()
+    loss = structured(model)
+    with pytest.raises(vt.SettingsError, match=r"(?s)one number, the mean over the batch.*\(24,\)"):
+        loss(nn.functional.cross_entropy(model(batches(1)[0][0]), batches(1)[0][1], reduction="none"))
+    model = Stream()
+    loss = started(model)
+    model.blocks[1].eval()  # frozen, as in fine-tuning
+    with pytest.raises(vt.SettingsError, match=r"(?s)have not run in training mode.*blocks \[1\]"):
+        run(model, loss, batches(20))
+    model = Stream()
+    loss = structured(model, blocks=["blocks.0", "blocks.1.across", "blocks.2"])
+    with pytest.raises(vt.SettingsError, match="equally wide"):
+        loss(model(batches(1)[0][0]).mean())
     model = Stream()
     loss = started(model, every=1, bins=100)
     with pytest.raises(vt.SettingsError, match="fewer samples than bins"):

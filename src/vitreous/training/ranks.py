@@ -28,6 +28,15 @@ def mean(*values: Tensor) -> tuple[Tensor, ...]:
     return tuple(part.view_as(value) for part, value in zip(parts, values, strict=True))
 
 
+def least(*values: int, device: torch.device) -> tuple[int, ...]:
+    """The smallest that any process has of each number."""
+    if count() == 1:
+        return values
+    together = torch.tensor(values, device=device)
+    group.all_reduce(together, op=group.ReduceOp.MIN)
+    return tuple(together.tolist())
+
+
 def gather(samples: Tensor) -> Tensor:
     """(sample, ...) of all processes, in their order; they may have different numbers of samples."""
     if count() == 1:

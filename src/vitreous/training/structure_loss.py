@@ -27,11 +27,16 @@ from torch import Tensor, nn
 from vitreous.errors import SettingsError
 from vitreous.lenses.structure import MOST_BINS, TRANSFORMS
 from vitreous.models.subject import Subject
-from vitreous.subjects import wrap
 from vitreous.training import ranks
 from vitreous.training.clustering import Terms, find_terms, layer_pairs, window
+from vitreous.training.collected import Collected
+from vitreous.training.streams import Pick, Watch, find_blocks, fixed_program
 
 REDUCE = ("mean", "sum")
+NOT_SEEN = (
+    "call the model in training mode, then this with its loss; make this before a compiled model first runs; "
+    "checkpoint activations with use_reentrant=False"
+)
 
 
 class StructureLoss(nn.Module):
@@ -42,8 +47,10 @@ class StructureLoss(nn.Module):
     ...     loss = structure(criterion(model(x), y))
     ...     loss.backward()
 
-    The model may be compiled, wrapped in DistributedDataParallel, run under autocast; `accumulate` says how many calls
-    make up one step of the optimiser. Of a module that no family matches, `blocks` names the modules whose outputs
+    The criterion is the mean over the batch. The model may be compiled, wrapped in DistributedDataParallel, run under
+    autocast or with activation checkpointing; `accumulate` says how many calls make up one step of the optimiser, and
+    it is the total that is divided by it. Batches may differ in their number of tokens: one that is shorter than a draw
+    reaches is left out. Of a module that no family matches, `blocks` names the modules whose outputs
     (sample, token, channel) are the residual stream. Its `state_dict` goes into the checkpoint beside the model's. What
     it does is in `log()`. `remove()` takes its hooks away.
     """
@@ -77,7 +84,7 @@ class StructureLoss(nn.Module):
         for name, word, words in (("reduce", reduce, REDUCE), ("transform", transform, TRANSFORMS)):
             if word not in words:
                 raise SettingsError(f"unknown {name}", given=word, accepted=words)
-        found = _blocks(model, blocks)
+        found = find_blocks(model, blocks)
         if len(found) < layers:
             raise SettingsError("more layers asked for than the model has", given=layers, accepted=f"2 to {len(found)}")
         self.layers, self.tokens, self.every, self.accumulate = layers, tokens, every, accumulate
@@ -85,8 +92,10 @@ class StructureLoss(nn.Module):
         self.depth = len(found)
         self._generator = torch.Generator().manual_seed(seed)
         self._calls = 0  # since the present draw
-        self._rows = 0  # samples collected since then
-        self._store: Tensor | None = None  # (sample, layer, token, channel): F, as far as it has been collected
+        self._collected = Collected()
+        self._reach = [0, 0]  # tokens that a batch needs for the draw of the loss, and for the one collected
+        self._least = 0  # tokens of the shortest batch since the present draw that is long enough for any; 0: none yet
+        self._left_out = 0  # batches since then that were too short
         self._seen: dict[int, tuple[Tensor, Tensor]] = {}
         self._latest: Tensor | None = None
         self._log: dict[str, Tensor] = {}
@@ -99,67 +108,73 @@ class StructureLoss(nn.Module):
             self.register_buffer(f"{draw}_layers", torch.zeros(layers, dtype=torch.int64))
             self.register_buffer(f"{draw}_tokens", torch.zeros(tokens, dtype=torch.int64))
         self.register_buffer("active", torch.zeros(0, dtype=torch.bool))
-        self.in_place = (
-            False  # whether a draw is written into the same tensors: what a CUDA graph reads at every replay
-        )
+        # whether a draw is written into the same tensors: what a CUDA graph reads at every replay
+        self.in_place = False
         self.begun = False
         self._shape: Sequence[int] = ()
         self._loss_layers: list[int] = []
         self._next_layers: list[int] = []
-        self.to(next(found[0].parameters()).device)
-        self._handles = [block.register_forward_hook(self._hook(n)) for n, block in enumerate(found)]
+        if (parameter := next(found[0].parameters(), None)) is not None:
+            self.to(parameter.device)
+        self._handles = [block.register_forward_hook(Watch(block, n, self._see)) for n, block in enumerate(found)]
 
     # -- the forward pass
-
-    def _hook(self, layer: int) -> Any:
-        def see(module: nn.Module, _inputs: Any, output: Any) -> Any:
-            if not (module.training and torch.is_grad_enabled()):
-                return None
-            if isinstance(output, Tensor):
-                return self._see(layer, output)
-            return (self._see(layer, output[0]), *output[1:])
-
-        return see
 
     def _see(self, layer: int, stream: Tensor) -> Tensor:
         """Keeps the chosen tokens of a block's output; of every block if the program must not depend on the choice."""
         if not torch.compiler.is_compiling() and self.loss_tokens.device != stream.device:
             self.to(stream.device)
-        if _fixed_program(stream) or not self.begun or layer in self._loss_layers or layer in self._next_layers:
+        if fixed_program(stream) or not self.begun or layer in self._loss_layers or layer in self._next_layers:
+            if stream.ndim != 3:
+                raise SettingsError("the output of a block is (sample, token, channel)", given=tuple(stream.shape))
             self._shape = stream.shape
-            if stream.shape[1] == self.tokens:  # a draw is all of them
-                self._seen[layer] = (stream, stream.detach())
+            if stream.shape[1] == self.tokens:  # a draw is all of them; a copy, since the next block may write into it
+                kept = stream.clone()
+                self._seen[layer] = (kept, kept.detach())
             else:
-                stream, kept = _Pick.apply(stream, self.loss_tokens)
-                self._seen[layer] = (kept, stream.detach().index_select(1, self.next_tokens))
+                collected = stream.detach().index_select(1, self._places(self.next_tokens, stream))
+                stream, kept = Pick.apply(stream, self._places(self.loss_tokens, stream))
+                self._seen[layer] = (kept, collected)
         return stream
 
+    def _places(self, tokens: Tensor, stream: Tensor) -> Tensor:
+        """Tokens of a draw, inside of the stream: of a batch that is too short, whatever there is; nobody uses it."""
+        if fixed_program(stream) or stream.shape[1] < max(self._reach):
+            return tokens.to(stream.device).clamp_max(stream.shape[1] - 1)
+        return tokens
+
+    @torch.compiler.disable
     def _begin(self) -> None:
         """The first batch says how many tokens there are and how wide they are; collecting starts with the next."""
-        if len(self._shape) != 3 or self._shape[1] < self.tokens:
+        if self._shape[1] < self.tokens:
             raise SettingsError(
-                "the output of a block is (sample, token, channel) with no fewer tokens than a draw",
+                "the output of a block has fewer tokens than a draw",
                 given=tuple(self._shape),
                 accepted=f"{self.tokens} tokens or more",
                 remedy="ask for fewer with tokens=",
             )
+        if len(shapes := {tuple(kept.shape) for kept, _ in self._seen.values()}) > 1:
+            raise SettingsError("blocks are aligned only if they are equally wide", given=sorted(shapes))
         if not self.active.numel():
             shape = (len(layer_pairs(self.layers)), self.tokens, self._shape[2])
             self.active = torch.zeros(shape, dtype=torch.bool, device=self.loss_tokens.device)
-            self._draw()
-            self.loss_layers, self.loss_tokens = self.next_layers.clone(), self.next_tokens.clone()  # no aliases
-        self._loss_layers = self._next_layers
-        self._seen.clear()
+            self._draw(*ranks.least(self._shape[1], device=self.active.device))
+            # copies: two names for one tensor would be written together
+            self.loss_layers, self.loss_tokens = self.next_layers.clone(), self.next_tokens.clone()
+        self._loss_layers, self._reach[0] = self._next_layers, self._reach[1]
+        self._seen = {}
         self.begun = True
 
-    def _draw(self) -> None:
-        """Section 3.1. The same on every rank: they share the seed."""
+    def _draw(self, length: int) -> None:
+        """Section 3.1, among the first `length` tokens. The same on every rank: they share the seed."""
         self._loss_layers, self._next_layers = self._next_layers, window(self.depth, self.layers, self._generator)
-        tokens = window(self._shape[1], self.tokens, self._generator)
+        tokens = window(length, self.tokens, self._generator)
+        self._reach = [self._reach[1], tokens[-1] + 1]
         self._put("loss_layers", self.next_layers)
         self._put("loss_tokens", self.next_tokens)
         self._put("next_layers", torch.tensor(self._next_layers, device=self.active.device))
         self._put("next_tokens", torch.tensor(tokens, device=self.active.device))
+        self._calls = self._least = self._left_out = self._collected.rows = 0
 
     def _put(self, name: str, value: Tensor) -> None:
         """Anew, since the backward pass may still need the old one; in place where a CUDA graph reads it."""
@@ -183,34 +198,44 @@ class StructureLoss(nn.Module):
 
         Whoever records it in a CUDA graph sets `in_place` and calls `advance` after each replay.
         """
-        if not self._seen:
+        if main.ndim:
             raise SettingsError(
-                "no forward pass has been seen", remedy="call the model in training mode first, then this with its loss"
+                "the main loss is one number, the mean over the batch", given=f"a tensor of {tuple(main.shape)}"
             )
+        if not self._seen:
+            raise SettingsError("no forward pass has been seen", remedy=NOT_SEEN)
         if not self.begun:
             self._begin()
             return main
-        aligned, collected = self._chosen()
-        self._latest = collected
+        aligned, self._latest = self._chosen()
+        if not torch.compiler.is_compiling() and self.active.device != aligned.device:
+            self.to(aligned.device)  # a compiled model has been moved
         anchor = aligned.detach().index_select(0, self._first)
-        terms = (aligned.index_select(0, self._second) - anchor).square().mean(1)  # (pair, token, channel)
-        limit, means = ranks.mean(main.detach().float(), terms.detach())
-        kept = self.active & (means <= limit)
+        gap = aligned.index_select(0, self._second) - anchor  # (pair, sample, token, channel)
+        fits = (self.loss_tokens[-1] < self._shape[1]).float()
+        limit, means, fits = ranks.mean(main.detach().float(), gap.detach().square().mean(1), fits)
+        kept = self.active & (means <= limit) & (fits == 1)
         count = kept.sum()
-        scale = aligned.shape[1] * ranks.count() if self.reduce == "sum" else 1
-        aggregated = scale * torch.where(kept, terms, 0).sum() / count.clamp_min(1)
+        # what is dropped is dropped before it is squared: the square of infinity has no gradient, not even times zero
+        summed = torch.where(kept[:, None], gap, 0).square().sum()
+        scale = ranks.count() if self.reduce == "sum" else 1 / gap.shape[1]
+        aggregated = scale * summed / count.clamp_min(1)
         self._log |= {"kept": count, "terms": self.active.sum(), "structure": aggregated.detach(), "main": limit}
         return main + self.gamma * aggregated
 
     def _chosen(self) -> tuple[Tensor, Tensor]:
         """(layer, sample, token, channel) of the draw of the loss, with gradient, and (…) of the draw collected."""
         seen, self._seen = self._seen, {}
-        if len(seen) == self.depth:
+        if len(seen) == self.depth and fixed_program(seen[0][0]):
             aligned = torch.stack([seen[n][0] for n in range(self.depth)]).index_select(0, self.loss_layers)
             collected = torch.stack([seen[n][1] for n in range(self.depth)]).index_select(0, self.next_layers)
-        else:
-            aligned = torch.stack([seen[n][0] for n in self._loss_layers])
-            collected = torch.stack([seen[n][1] for n in self._next_layers])
+            return aligned.float(), collected.float()
+        if missing := sorted({*self._loss_layers, *self._next_layers} - set(seen)):
+            raise SettingsError(
+                "some blocks of the draw have not run in training mode", given=f"blocks {missing}", remedy=NOT_SEEN
+            )
+        aligned = torch.stack([seen[n][0] for n in self._loss_layers])
+        collected = torch.stack([seen[n][1] for n in self._next_layers])
         return aligned.float(), collected.float()
 
     # -- between steps
@@ -220,29 +245,28 @@ class StructureLoss(nn.Module):
     def advance(self) -> None:
         """Collects the features of this step; when there are enough, clusters them and draws anew."""
         assert self._latest is not None
-        part = self._latest.transpose(0, 1)
+        part, length = self._latest.transpose(0, 1), self._shape[1]
         self._calls += 1
         steps = self.every * self.accumulate
-        room = 0 if self._store is None else len(self._store)
-        if self._rows + len(part) > room:
-            grown = part.new_empty(max(self._rows + len(part), len(part) * steps), *part.shape[1:])
-            if self._store is not None:
-                grown[: self._rows] = self._store[: self._rows]  # also from another device, after a checkpoint
-            self._store = grown
-        assert self._store is not None
-        self._store[self._rows : self._rows + len(part)] = part
-        self._rows += len(part)
-        if self._calls == steps:
-            self._cluster()
+        if length >= self.tokens:
+            self._least = min(self._least or length, length)
+        if length >= self._reach[1]:
+            self._collected.add(part, steps)
+        else:
+            self._left_out += 1
+        if self._calls >= steps:
+            self._cluster(part)
 
-    def _cluster(self) -> None:
-        assert self._store is not None
-        features = ranks.gather(self._store[: self._rows])
-        terms: Terms = find_terms(features, bins=self.bins, threshold=self.threshold, transform=self.transform)
-        self._put("active", terms.active)
-        self._draw()
-        self._calls = self._rows = 0
-        self._log |= {"clusters": terms.clusters, "members": terms.members}
+    def _cluster(self, part: Tensor) -> None:
+        features = ranks.gather(self._collected.samples(part))
+        length, left_out = ranks.least(self._least or max(self._reach), -self._left_out, device=features.device)
+        if left_out and len(features) < self.bins:  # nothing to learn from these; the next draw is from shorter batches
+            self._put("active", torch.zeros_like(self.active))
+        else:
+            terms: Terms = find_terms(features, bins=self.bins, threshold=self.threshold, transform=self.transform)
+            self._put("active", terms.active)
+            self._log |= {"clusters": terms.clusters, "members": terms.members}
+        self._draw(length)
 
     def log(self) -> dict[str, float]:
         """The latest `clusters` and their `members`, `terms`, `kept` and `dropped` among them, and both losses.
@@ -262,21 +286,21 @@ class StructureLoss(nn.Module):
     # -- checkpoints
 
     def get_extra_state(self) -> dict[str, Any]:
-        store = None if self._store is None else self._store[: self._rows].clone()
         return {
             "calls": self._calls,
-            "store": store,
+            "store": self._collected.kept(),
             "generator": self._generator.get_state(),
             "shape": list(self._shape),
             "layers": [self._loss_layers, self._next_layers],
+            "lengths": [*self._reach, self._least, self._left_out],
         }
 
     def set_extra_state(self, state: dict[str, Any]) -> None:
-        self._calls, self._store = state["calls"], state["store"]
-        self._rows = 0 if self._store is None else len(self._store)
+        self._calls, self._collected = state["calls"], Collected(state["store"])
         self._generator.set_state(state["generator"].cpu())
         self._shape = state["shape"]
         self._loss_layers, self._next_layers = state["layers"]
+        *self._reach, self._least, self._left_out = state["lengths"]
         self.begun = bool(self._next_layers)
 
     def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *rest: Any) -> None:
@@ -296,47 +320,3 @@ def _refuse_wrong(layers: int, bins: int, threshold: float, gamma: float, counts
         raise SettingsError("bins out of range", given=bins, accepted=f"2 to {MOST_BINS}")
     if not threshold > 0 or not gamma >= 0:
         raise SettingsError("threshold and gamma are positive", given=f"{threshold=}, {gamma=}")
-
-
-def _blocks(model: nn.Module | Subject, blocks: Sequence[str] | None) -> list[nn.Module]:
-    if isinstance(model, Subject):
-        return [model.module.get_submodule(block.sites["resid.out"].path) for block in model.blocks]
-    from torch._dynamo import OptimizedModule
-    from torch.nn.parallel import DistributedDataParallel
-
-    while isinstance(model, OptimizedModule | DistributedDataParallel):
-        model = model._orig_mod if isinstance(model, OptimizedModule) else model.module
-    if blocks is None:
-        return _blocks(wrap(model), None)
-    modules = dict(model.named_modules())
-    if missing := [path for path in blocks if path not in modules]:
-        raise SettingsError("no such module", given=missing, accepted=tuple(modules)[1:])
-    return [modules[path] for path in blocks]
-
-
-class _Pick(torch.autograd.Function):
-    """A stream (sample, token, channel) as it is, and some of its tokens.
-
-    Backward, their gradient is added to the few places it belongs to; left to itself, autograd would fill and add a
-    gradient of the whole stream for every block.
-    """
-
-    @staticmethod
-    def forward(ctx: Any, stream: Tensor, places: Tensor) -> tuple[Tensor, Tensor]:
-        ctx.save_for_backward(places)
-        return stream.view_as(stream), stream.index_select(1, places)
-
-    @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None]:
-        whole, some = gradients
-        (places,) = ctx.saved_tensors
-        return whole.index_add(1, places, some.to(whole.dtype)), None
-
-
-def _fixed_program(stream: Tensor) -> bool:
-    """Whether what runs now is being recorded and will run again with other choices."""
-    return torch.compiler.is_compiling() or _capturing(stream)
-
-
-def _capturing(tensor: Tensor) -> bool:
-    return tensor.is_cuda and torch.cuda.is_current_stream_capturing()
