@@ -86,10 +86,16 @@ def clusterings(device: torch.device, units: int, samples: int) -> dict[str, obj
 
     g = torch.Generator().manual_seed(0)
     found = {}
-    for kind in ("independent", "copies", "0.9", "0.99", "0.999", "ties"):
+    for kind in ("independent", "copies", "layers", "0.9", "0.99", "0.999", "ties"):
         x = torch.randn(samples, units, generator=g)
         if kind == "copies":
             x[:, units // 2 :] = x[:, : units // 2].exp() + 0.03 * torch.randn(samples, units // 2, generator=g)
+        elif kind == "layers":  # a young network: three layers that hardly differ, a token that is constant
+            third = units // 3
+            x[:, : third // 3] = 1.0
+            x[:, third : 2 * third] = x[:, :third] * (1 + 1e-3 * torch.randn(samples, third, generator=g))
+            x[:, 2 * third : 3 * third] = x[:, :third] * (1 + 1e-2 * torch.randn(samples, third, generator=g))
+            x[:, third : third + third // 3] = 1.0
         elif kind == "ties":
             x = torch.randint(5, (samples, units), generator=g).float()
             x[:, units // 2 :] = x[:, : units // 2]
@@ -101,7 +107,10 @@ def clusterings(device: torch.device, units: int, samples: int) -> dict[str, obj
         root = device_clusters.near_components(rows, float(samples), 100, usable)
         ours = rank_bins(x.numpy(), 100)
         same = bool((rows.cpu().numpy() == ours).all())
-        same &= bool((root.cpu().numpy() == near_components(ours, float(samples))).all())
+        kept = usable.cpu().numpy()
+        alone = np.arange(units)
+        alone[kept] = np.flatnonzero(kept)[near_components(ours[kept], float(samples))]
+        same &= bool((root.cpu().numpy() == alone).all())
         found[kind] = {
             "ranks ms": round(timed(5, partial(device_clusters.rank_bins, there, 100)), 3),
             "components ms": round(
@@ -124,9 +133,10 @@ def main() -> None:
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     name = torch.cuda.get_device_name() if device.type == "cuda" else "cpu"
     results: dict[str, object] = {"device": name, "torch": torch.__version__, "steps": options.steps}
-    size = (64, 500) if options.small else (2304, 15_680)
-    if not options.steps_only:
+    sizes = [(96, 500)] if options.small else [(2304, 784), (2304, 15_680)]
+    for size in [] if options.steps_only else sizes:
         results[f"clustering {size[0]} x {size[1]}"] = clusterings(device, *size)
+        print(json.dumps(results), flush=True)
     for recipe in options.recipes:
         results[recipe] = steps_of(recipe, device, options.steps, options.small)
         print(json.dumps(results[recipe]), flush=True)
