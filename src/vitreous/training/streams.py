@@ -91,6 +91,13 @@ class Pick(torch.autograd.Function):
         return whole.index_add(1, ctx.places, some.to(whole.dtype)), None
 
 
+def inside(tokens: Tensor, stream: Tensor, reach: Sequence[int]) -> Tensor:
+    """Tokens of a draw that are in the stream: of a batch that is too short, whatever there is; nobody uses it."""
+    if fixed_program(stream) or stream.shape[1] < max(reach):
+        return tokens.to(stream.device).clamp_max(stream.shape[1] - 1)
+    return tokens
+
+
 def fixed_program(tensor: Tensor) -> bool:
     """Whether what runs now is being recorded and will run again with other choices."""
     return torch.compiler.is_compiling() or (tensor.is_cuda and torch.cuda.is_current_stream_capturing())

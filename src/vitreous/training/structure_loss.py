@@ -30,7 +30,7 @@ from vitreous.models.subject import Subject
 from vitreous.training import ranks
 from vitreous.training.clustering import Terms, find_terms, layer_pairs, window
 from vitreous.training.collected import Collected
-from vitreous.training.streams import Pick, Watch, find_blocks, fixed_program
+from vitreous.training.streams import Pick, Watch, find_blocks, fixed_program, inside
 
 REDUCE = ("mean", "sum")
 NOT_SEEN = (
@@ -132,29 +132,15 @@ class StructureLoss(nn.Module):
                 kept = stream.clone()
                 self._seen[layer] = (kept, kept.detach())
             else:
-                collected = stream.detach().index_select(1, self._places(self.next_tokens, stream))
-                stream, kept = Pick.apply(stream, self._places(self.loss_tokens, stream))
+                collected = stream.detach().index_select(1, inside(self.next_tokens, stream, self._reach))
+                stream, kept = Pick.apply(stream, inside(self.loss_tokens, stream, self._reach))
                 self._seen[layer] = (kept, collected)
         return stream
-
-    def _places(self, tokens: Tensor, stream: Tensor) -> Tensor:
-        """Tokens of a draw, inside of the stream: of a batch that is too short, whatever there is; nobody uses it."""
-        if fixed_program(stream) or stream.shape[1] < max(self._reach):
-            return tokens.to(stream.device).clamp_max(stream.shape[1] - 1)
-        return tokens
 
     @torch.compiler.disable
     def _begin(self) -> None:
         """The first batch says how many tokens there are and how wide they are; collecting starts with the next."""
-        if self._shape[1] < self.tokens:
-            raise SettingsError(
-                "the output of a block has fewer tokens than a draw",
-                given=tuple(self._shape),
-                accepted=f"{self.tokens} tokens or more",
-                remedy="ask for fewer with tokens=",
-            )
-        if len(shapes := {tuple(kept.shape) for kept, _ in self._seen.values()}) > 1:
-            raise SettingsError("blocks are aligned only if they are equally wide", given=sorted(shapes))
+        _refuse_uneven([tuple(kept.shape) for kept, _ in self._seen.values()], self._shape, self.tokens)
         if not self.active.numel():
             shape = (len(layer_pairs(self.layers)), self.tokens, self._shape[2])
             self.active = torch.zeros(shape, dtype=torch.bool, device=self.loss_tokens.device)
@@ -212,14 +198,8 @@ class StructureLoss(nn.Module):
             self.to(aligned.device)  # a compiled model has been moved
         anchor = aligned.detach().index_select(0, self._first)
         gap = aligned.index_select(0, self._second) - anchor  # (pair, sample, token, channel)
-        fits = (self.loss_tokens[-1] < self._shape[1]).float()
-        limit, means, fits = ranks.mean(main.detach().float(), gap.detach().square().mean(1), fits)
-        kept = self.active & (means <= limit) & (fits == 1)
-        count = kept.sum()
-        # what is dropped is dropped before it is squared: the square of infinity has no gradient, not even times zero
-        summed = torch.where(kept[:, None], gap, 0).square().sum()
-        scale = ranks.count() if self.reduce == "sum" else 1 / gap.shape[1]
-        aggregated = scale * summed / count.clamp_min(1)
+        fits = self.loss_tokens[-1] < self._shape[1]
+        aggregated, count, limit = _aggregate(main, gap, self.active, fits, self.reduce)
         self._log |= {"kept": count, "terms": self.active.sum(), "structure": aggregated.detach(), "main": limit}
         return main + self.gamma * aggregated
 
@@ -320,3 +300,28 @@ def _refuse_wrong(layers: int, bins: int, threshold: float, gamma: float, counts
         raise SettingsError("bins out of range", given=bins, accepted=f"2 to {MOST_BINS}")
     if not threshold > 0 or not gamma >= 0:
         raise SettingsError("threshold and gamma are positive", given=f"{threshold=}, {gamma=}")
+
+
+def _refuse_uneven(seen: list[tuple[int, ...]], shape: Sequence[int], tokens: int) -> None:
+    if shape[1] < tokens:
+        raise SettingsError(
+            "the output of a block has fewer tokens than a draw",
+            given=tuple(shape),
+            accepted=f"{tokens} tokens or more",
+            remedy="ask for fewer with tokens=",
+        )
+    if len(set(seen)) > 1:
+        raise SettingsError("blocks are aligned only if they are equally wide", given=sorted(set(seen)))
+
+
+def _aggregate(main: Tensor, gap: Tensor, active: Tensor, fits: Tensor, reduce: str) -> tuple[Tensor, Tensor, Tensor]:
+    """Section 3.5: gaps (pair, sample, token, channel) -> aggregated loss, how many terms it kept, main loss of all.
+
+    What is dropped is dropped before it is squared: the square of infinity has no gradient, not even times zero.
+    """
+    limit, means, fits = ranks.mean(main.detach().float(), gap.detach().square().mean(1), fits.float())
+    kept = active & (means <= limit) & (fits == 1)  # the batch is long enough on every rank
+    count = kept.sum()
+    summed = torch.where(kept[:, None], gap, 0).square().sum()
+    scale = ranks.count() if reduce == "sum" else 1 / gap.shape[1]
+    return scale * summed / count.clamp_min(1), count, limit
