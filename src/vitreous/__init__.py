@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     from vitreous.images import ImageSet as ImageSet
     from vitreous.kernels.split_weights import split_weights as split_weights
     from vitreous.laws import check_laws as check_laws
+    from vitreous.lenses.disentangle import Disentanglement as Disentanglement
+    from vitreous.lenses.disentangle import disentangle as disentangle
     from vitreous.lenses.structure import StructureFinding as StructureFinding
     from vitreous.lenses.structure import grouped_ranks as grouped_ranks
     from vitreous.lenses.structure import structure as structure
@@ -50,6 +52,7 @@ if TYPE_CHECKING:
 
 #: Public name -> the module that holds it.
 _PUBLIC = {
+    "Disentanglement": "lenses.disentangle",
     "Family": "models.family",
     "Grid": "axes",
     "ImageError": "errors",
@@ -72,6 +75,7 @@ _PUBLIC = {
     "check_laws": "laws",
     "compare": "lenses.structure_comparison",
     "dataset": "datasets",
+    "disentangle": "lenses.disentangle",
     "gradcam": "baselines.gradcam",
     "grouped_ranks": "lenses.structure",
     "input_masks": "baselines.masks",

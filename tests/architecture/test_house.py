@@ -24,7 +24,7 @@ FLOORS = (
     {"images", "models", "texts"},
     {"datasets", "scenery", "attention", "hooks"},
     {"laws", "store"},
-    {"subjects", "recording"},
+    {"subjects", "recording", "subunits"},
     {"baselines", "lenses", "training"},
     {"views"},
     {"render"},

@@ -1,0 +1,181 @@
+"""Units that are done, one file each, so that a run that was killed goes on where it was and ends with the same bytes."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from vitreous.errors import StoreError
+from vitreous.kernels.split_weights import divide
+from vitreous.lenses.disentangle_finding import ABOUT, Disentanglement, Examples
+from vitreous.provenance import json_bytes, replace_file
+from vitreous.subunits.layers import LinearLayer
+
+ASKED, UNITS = "asked.json", "work"
+
+
+class UnitSplit(NamedTuple):
+    """One unit's sub-units: `count` clusters; sizes, representatives and members of max(1, count) sub-units."""
+
+    count: int
+    sizes: np.ndarray
+    representatives: np.ndarray
+    members: np.ndarray
+    rho: float
+    score: float
+    noise: float
+    top: Examples | None = None
+    subunit_top: Examples | None = None
+
+    def with_examples(
+        self,
+        q: np.ndarray,
+        values: np.ndarray,
+        weight: np.ndarray,
+        bias: np.float32,
+        images: np.ndarray,
+        tokens: np.ndarray,
+        keep: int,
+    ) -> UnitSplit:
+        """The strongest of these instances for the unit and for each sub-unit."""
+        weights, biases = divide(weight, float(bias), self.members)
+        parts = (q @ weights.T + biases).T if len(weights) > 1 else values[None]
+        top = _strongest(values[None], images, tokens, keep)
+        return self._replace(top=top, subunit_top=_strongest(parts, images, tokens, keep))
+
+
+def _strongest(values: np.ndarray, images: np.ndarray, tokens: np.ndarray, keep: int) -> Examples:
+    """(unit, instance) -> the `keep` strongest of each, one an image."""
+    found = Examples(
+        np.full((len(values), keep), -1, np.int64),
+        np.full((len(values), keep), -1, np.int64),
+        np.full((len(values), keep), np.nan, np.float32),
+    )
+    # as many instances hold the strongest of `keep` images even if each image has its most
+    enough = min(len(images), keep * int(np.bincount(images).max()))
+    for at, row in enumerate(values):
+        near = np.sort(np.argpartition(-row, enough - 1)[:enough])
+        order = near[np.argsort(-row[near], kind="stable")]
+        _, first = np.unique(images[order], return_index=True)
+        kept = order[np.sort(first)[:keep]]
+        for part, of in zip(found, (images, tokens, row), strict=True):
+            part[at, : len(kept)] = of[kept]
+    return found
+
+
+@dataclass(frozen=True)
+class Work:
+    """The folder of a run: rows and finished units while it goes on, the finding when it has ended."""
+
+    folder: Path
+    finished: Disentanglement | None
+    kept: Path | None
+
+    def read(self, unit: int) -> UnitSplit | None:
+        """A unit that an earlier run finished."""
+        from safetensors.numpy import load
+
+        path = self.folder / f"unit-{unit:06d}.safetensors"
+        if self.kept is None or not path.exists():
+            return None
+        found = load(path.read_bytes())
+        count, rho, score, noise = found["numbers"].tolist()
+        tops = [Examples(*(found[f"{name}.{part}"] for part in Examples._fields)) for name in ("top", "subunit_top")]
+        members = np.unpackbits(found["codes"], 1, found["representatives"].shape[1]).astype(bool)
+        return UnitSplit(int(count), found["sizes"], found["representatives"], members, rho, score, noise, *tops)
+
+    def write(self, unit: int, split: UnitSplit) -> None:
+        from safetensors.numpy import save
+
+        if self.kept is None:
+            return
+        assert split.top is not None and split.subunit_top is not None
+        arrays = {"sizes": split.sizes, "representatives": split.representatives}
+        arrays |= {"codes": np.packbits(split.members, 1)}
+        arrays |= {"numbers": np.array([split.count, split.rho, split.score, split.noise])}
+        for name, top in (("top", split.top), ("subunit_top", split.subunit_top)):
+            arrays |= {f"{name}.{part}": value for part, value in top._asdict().items()}
+        replace_file(self.folder / f"unit-{unit:06d}.safetensors", save(arrays))
+
+    def finish(self, finding: Disentanglement) -> None:
+        """The finding in place of what was needed to make it."""
+        if self.kept is not None:
+            finding.save(self.kept)
+
+
+@contextmanager
+def open_work(out: str | Path | None, made_of: Mapping[str, Any]) -> Iterator[Work]:
+    """A folder to work in: below `out`, or one that is gone afterwards. Work on anything else is never mixed in."""
+    if out is None:
+        with TemporaryDirectory(prefix="disentangle-", ignore_cleanup_errors=True) as scratch:
+            yield Work(Path(scratch), None, None)
+        return
+    out = Path(out)
+    folder, asked = out / UNITS, json_bytes(made_of)
+    _refuse_other(out, asked)
+    if (out / ABOUT).exists():
+        shutil.rmtree(folder, ignore_errors=True)  # of a run that was killed while it tidied up
+        yield Work(folder, Disentanglement.load(out), out)
+        return
+    folder.mkdir(parents=True, exist_ok=True)
+    replace_file(out / ASKED, asked)
+    yield Work(folder, None, out)
+    shutil.rmtree(folder)
+
+
+def _refuse_other(out: Path, asked: bytes) -> None:
+    if out.exists() and not out.is_dir():
+        raise StoreError("a disentanglement is a folder, and this is a file", given=str(out))
+    if (out / ASKED).exists():
+        before, now = json.loads((out / ASKED).read_bytes()), json.loads(asked)
+        if other := [name for name in now if before.get(name) != now[name]]:
+            raise StoreError(
+                f"{out} holds a disentanglement of something else",
+                given={name: now[name] for name in other},
+                accepted=str({name: before.get(name) for name in other}),
+                remedy="choose another folder, or ask for the same",
+            )
+    elif out.exists() and (found := sorted(path.name for path in out.iterdir())):
+        raise StoreError(f"{out} is not empty and not ours", given=found[:5], accepted="a new or empty folder")
+
+
+def assemble(
+    layer: LinearLayer,
+    units: np.ndarray,
+    weight: np.ndarray,
+    bias: np.ndarray,
+    splits: Sequence[UnitSplit],
+    settings: Mapping[str, Any],
+) -> Disentanglement:
+    """All units' sub-units in one row."""
+
+    def joined(tops: Sequence[Examples | None]) -> Examples:
+        return Examples(*(np.concatenate(parts) for parts in zip(*(top for top in tops if top), strict=True)))
+
+    return Disentanglement(
+        site=layer.site,
+        path=layer.path,
+        first=layer.first,
+        units=units,
+        weight=weight,
+        bias=bias,
+        counts=np.array([split.count for split in splits], np.int64),
+        rho=np.array([split.rho for split in splits]),
+        scores=np.array([split.score for split in splits]),
+        noise=np.array([split.noise for split in splits]),
+        top=joined([split.top for split in splits]),
+        parents=np.repeat(np.arange(len(splits)), [len(split.members) for split in splits]),
+        sizes=np.concatenate([split.sizes for split in splits]).astype(np.int64),
+        representatives=np.concatenate([split.representatives for split in splits]),
+        codes=np.concatenate([np.packbits(split.members, 1) for split in splits]),
+        subunit_top=joined([split.subunit_top for split in splits]),
+        settings=settings,
+    )
