@@ -1,6 +1,6 @@
 """What the CIFAR-10 networks look at: section 4.3 of the structure paper, Tables 1, 9, 10, 13 to 15, Figures 3 and 6.
 
-    PYTHONPATH=src:studies python studies/structure_cifar_maps.py DATA --runs DIR [--parts curves cifar ...]
+    PYTHONPATH=src python studies/structure_cifar_maps.py DATA --runs DIR [--parts curves cifar ...]
 
 DIR is what studies/structure_cifar.py wrote, with masks.npz of studies/sam_masks.py beside it. Every part adds its
 numbers to studies/results/structure_cifar.json, so they can run one by one; the tables are written from there. Parts:
@@ -20,7 +20,7 @@ import io
 import json
 from collections.abc import Mapping
 from csv import DictReader
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from time import perf_counter
 from typing import Any, NamedTuple
@@ -42,6 +42,7 @@ from vitreous.evidence.statistics import paired_t
 from vitreous.render import to_png
 from vitreous.training.trainee import build
 from vitreous.views.cams import cam_panel
+from vitreous.views.panels import Tile
 
 OUT = Path(__file__).parent / "results" / "structure_cifar"
 SIDE, LARGE = 32, 128  # of the pictures, and of the tiles that show them
@@ -66,18 +67,23 @@ class Shown(NamedTuple):
 # -- what is read
 
 
-def open_network(folder: Path, kind: str) -> vt.Subject:
+def open_network(folder: Path, kind: str, device: str = "cpu") -> vt.Subject:
     """The network of the recipe with the weights that the run wrote, in evaluation mode; tiny where the run was."""
     flat = np.concatenate([np.load(folder / f"{kind}.weights.{n}.npy") for n in range(2)]).astype(np.float32)
+    model = fresh(len(flat))
+    state = model.state_dict()
+    parts = torch.from_numpy(flat).split([tensor.numel() for tensor in state.values()])
+    model.load_state_dict({k: part.view_as(state[k]) for k, part in zip(state, parts, strict=True)})
+    return vt.wrap(model.to(device), name=kind, preprocess=SEEN)
+
+
+def fresh(weights: int) -> torch.nn.Module:
+    """The recipe's network as training begins, all kinds alike; the tiny one if that has so many weights."""
     for small in (False, True):
-        model = build(recipe_of(kind, small), len(CLASSES)).eval()
-        state = model.state_dict()
-        counts = [tensor.numel() for tensor in state.values()]
-        if sum(counts) == len(flat):
-            parts = torch.from_numpy(flat).split(counts)
-            model.load_state_dict({k: part.view_as(state[k]) for k, part in zip(state, parts, strict=True)})
-            return vt.wrap(model, name=kind, preprocess=SEEN)
-    raise SystemExit(f"{kind}: {len(flat)} weights fit no network of the recipe")
+        model = build(recipe_of("vit", small), len(CLASSES)).eval()
+        if sum(tensor.numel() for tensor in model.state_dict().values()) == weights:
+            return model
+    raise SystemExit(f"{weights} weights fit no network of the recipe")
 
 
 def cifar(data: Path, folder: Path, count: int) -> Shown:
@@ -140,9 +146,9 @@ def maps_of(subject: vt.Subject, images: vt.ImageSet, targets: np.ndarray | None
         for at, x in batches(subject, images, BATCH, True, subject.name):
             A, g, wanted, predicted = _gradient(subject, site, x, targets, len(images), at)
             for method, plus_plus in METHODS.items():
-                maps[method].append(_cam(A, g, plus_plus, 1e-6).reshape(len(x), *grid).numpy())
-            asked.append(wanted.numpy())
-            said.append(predicted.numpy())
+                maps[method].append(_cam(A, g, plus_plus, 1e-6).reshape(len(x), *grid).cpu().numpy())
+            asked.append(wanted.cpu().numpy())
+            said.append(predicted.cpu().numpy())
     classes, best = np.concatenate(asked), np.concatenate(said)
     return {m: CamFinding(np.concatenate(parts), classes, best, site, size, {}) for m, parts in maps.items()}
 
@@ -172,9 +178,9 @@ def pointing(findings: Mapping[str, CamFinding], masks: np.ndarray) -> dict[str,
     cams = {kind: findings[kind].at() for kind in KEPT}
     others = np.roll(np.arange(len(masks)), len(masks) // 2 + 1)
     result = compared(findings, masks)
-    for metric, measure in (("Point Game", point_game), ("Energy PG", energy_point_game)):
-        strange = [measure(cams[kind][others], masks) for kind in KEPT]
-        gain = [measure(cams[kind], masks) - other for kind, other in zip(KEPT, strange, strict=True)]
+    for metric, score in (("Point Game", point_game), ("Energy PG", energy_point_game)):
+        strange = [score(cams[kind][others], masks) for kind in KEPT]
+        gain = [score(cams[kind], masks) - other for kind, other in zip(KEPT, strange, strict=True)]
         result[metric] |= {
             "maps of other pictures": [float(v.mean()) for v in strange],
             "own above other": [asdict(paired_t(v, np.zeros_like(v))) | {"mean": float(v.mean())} for v in gain],
@@ -194,43 +200,64 @@ def controls(masks: np.ndarray) -> dict[str, Any]:
     }
 
 
-def measure_maps(networks: Mapping[str, vt.Subject], some: Shown, targets: np.ndarray | None = None) -> dict[str, Any]:
+Maps = Mapping[str, Mapping[str, CamFinding]]  # by method, then by kind of network
+
+
+def all_maps(networks: Mapping[str, vt.Subject], some: Shown, targets: np.ndarray | None = None) -> Maps:
     found = {kind: maps_of(network, some.images, targets) for kind, network in networks.items()}
-    by_method = {method: {kind: found[kind][method] for kind in KEPT} for method in METHODS}
-    right = {kind: found[kind]["Grad-CAM"].predicted == some.labels for kind in KEPT}
+    return {method: {kind: found[kind][method] for kind in KEPT} for method in METHODS}
+
+
+def measure(found: Maps, some: Shown) -> dict[str, Any]:
+    right = {kind: finding.predicted == some.labels for kind, finding in found["Grad-CAM"].items()}
     both = right["vit"] & right["ours"]
     result = controls(some.masks) | {"accuracy": {kind: 100 * float(right[kind].mean()) for kind in KEPT}}
-    result |= {method: pointing(by_method[method], some.masks) for method in METHODS}
-    if targets is None and 1 < both.sum() < len(both):
-        part = {method: compared(by_method[method], some.masks, both) for method in METHODS}
+    result |= {method: pointing(found[method], some.masks) for method in METHODS}
+    if 1 < both.sum() < len(both):
+        part = {method: compared(found[method], some.masks, both) for method in METHODS}
         result["both right"] = {"pictures": int(both.sum()), **part}
     return result
 
 
-def draw_maps(networks: Mapping[str, vt.Subject], some: Shown, path: Path) -> None:
-    """The first test picture of every class that both networks name rightly: nothing else is chosen."""
-    part = Shown(some.images[:300], some.masks[:300])
-    found = {kind: maps_of(network, part.images) for kind, network in networks.items()}
-    right = np.all([found[kind]["Grad-CAM"].predicted == part.labels for kind in KEPT], 0)
-    first = {int(part.labels[k]): k for k in reversed(np.flatnonzero(right))}
-    chosen = [first[label] for label in sorted(first)] or list(range(4))
-    large = [np.asarray(part.images[int(k)].image.resize((LARGE, LARGE), Image.Resampling.LANCZOS)) for k in chosen]
-    masks = np.kron(part.masks[chosen], np.ones((LARGE // SIDE,) * 2, bool))
+def before_training(network: vt.Subject, some: Shown, most: int) -> dict[str, Any]:
+    """What the maps of a network that has learned nothing get: the same weights that both kinds start from."""
+    model = fresh(sum(tensor.numel() for tensor in network.module.state_dict().values()))
+    part = Shown(some.images[:most], some.masks[:most])
+    found = maps_of(vt.wrap(model.to(network.device), name="untrained", preprocess=SEEN), part.images)
+    scores = {
+        m: [float(f(c.at(), part.masks).mean()) for f in (point_game, energy_point_game)] for m, c in found.items()
+    }
+    return {"pictures": len(part.masks), **scores}
+
+
+def draw_maps(found: Maps, some: Shown, path: Path) -> None:
+    """The first picture of every class that both networks name rightly: nothing else is chosen."""
+    right = np.all([finding.predicted == some.labels for finding in found["Grad-CAM"].values()], 0)
+    first = {int(some.labels[k]): int(k) for k in reversed(np.flatnonzero(right))}
+    chosen = [first[label] for label in sorted(first)]
+    if not chosen:
+        return
     size = vt.Size(LARGE, LARGE)
+    large = [np.asarray(some.images[k].image.resize((LARGE, LARGE), Image.Resampling.LANCZOS)) for k in chosen]
     shown = {
         f"{kind}{mark}": CamFinding(f.maps[chosen], f.targets[chosen], f.predicted[chosen], f.site, size, {})
-        for method, mark in zip(METHODS, ("", ", plain"), strict=True)
-        for kind, f in ((kind, found[kind][method]) for kind in KEPT)
+        for method, mark in zip(METHODS, (" ++", " plain"), strict=True)
+        for kind, f in found[method].items()
     }
     panel = cam_panel(
         large,
         shown,
-        names=[CLASSES[part.labels[k]] for k in chosen],
-        classes=CLASSES,
-        masks=masks,
-        title="CIFAR-10 test: picture, MobileSAM's mask, Grad-CAM++ of both networks, plain Grad-CAM of both",
+        names=[CLASSES[some.labels[k]] for k in chosen],
+        masks=np.kron(some.masks[chosen], np.ones((LARGE // SIDE,) * 2, bool)),
+        pairs=1,
+        title="Grad-CAM++ and plain Grad-CAM of the predicted class",
     )
-    path.write_bytes(fewer_colours(to_png(panel, width=11, dpi=80)))
+    path.write_bytes(fewer_colours(to_png(replace(panel, tiles=tuple(map(_short, panel.tiles))), width=7, dpi=100)))
+
+
+def _short(tile: Tile) -> Tile:
+    """Both networks are right, so that the class stands beside the picture once."""
+    return replace(tile, caption=tile.caption.split(":")[0])
 
 
 # -- concepts, clusters, accuracy
@@ -274,7 +301,7 @@ def inside(networks: Mapping[str, vt.Subject], images: vt.ImageSet, tokens: int 
                 network(x)
                 middle = seen[sites[0]].shape[1] // 2
                 parts.append(torch.stack([seen[site][:, middle : middle + tokens] for site in sites], 1))
-        features = torch.cat(parts).numpy()
+        features = torch.cat(parts).cpu().numpy()
         finding = vt.structure(features, progress=False)
         moved = np.square(np.diff(features, axis=1)).mean((0, 2, 3))
         scale = features[:, 1:].var(0).mean((1, 2))
@@ -300,7 +327,7 @@ def accuracies(networks: Mapping[str, vt.Subject], images: vt.ImageSet, runs: Ma
     right = {}
     for kind, network in networks.items():
         said = [network(x).argmax(1) for _, x in batches(network, images, 250, True, kind)]
-        right[kind] = torch.cat(said).numpy() == images.labels
+        right[kind] = torch.cat(said).cpu().numpy() == images.labels
     alone = [int((right[a] & ~right[b]).sum()) for a, b in (KEPT, KEPT[::-1])]
     return {
         "pictures": len(images),
@@ -316,19 +343,21 @@ def accuracies(networks: Mapping[str, vt.Subject], images: vt.ImageSet, runs: Ma
 
 def parts_of(args: argparse.Namespace, runs: Mapping[str, Any]) -> dict[str, Any]:
     """What each part computes, by name, when it is asked for."""
-    networks = {kind: open_network(args.runs, kind) for kind in KEPT}
+    networks = {kind: open_network(args.runs, kind, args.device) for kind in KEPT}
 
     def by_class(some: Shown) -> dict[str, Any]:
-        return {
-            "predicted class": measure_maps(networks, some),
-            "true class": measure_maps(networks, some, some.labels),
-        }
+        true = all_maps(networks, some, some.labels)
+        first = measure(all_maps(networks, some), some)
+        first["before training"] = before_training(networks["vit"], some, args.untrained)
+        return {"predicted class": first, "true class": measure(true, some)}
 
     def with_sam() -> dict[str, Any]:
         some = cifar(args.data, args.runs, args.count)
-        draw_maps(networks, some, args.out.with_name(f"{args.out.name}_maps.png"))
+        found = all_maps(networks, some)
+        draw_maps(found, some, args.out.with_name(f"{args.out.name}_maps.png"))
         settings = json.loads(str(np.load(args.runs / "masks.npz")["settings"]))
-        return measure_maps(networks, some) | {"masks": settings}
+        untrained = before_training(networks["vit"], some, args.untrained)
+        return measure(found, some) | {"masks": settings, "before training": untrained}
 
     def logged() -> dict[str, Any]:
         found = curves(runs)
@@ -363,6 +392,8 @@ def main() -> None:
     parser.add_argument("--each", type=int, default=40, help="pictures of a class for TCAV")
     parser.add_argument("--random-sets", type=int, default=100)
     parser.add_argument("--inside", type=int, default=1000, help="pictures over which units are clustered")
+    parser.add_argument("--untrained", type=int, default=1000, help="pictures for the control without training")
+    parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--tested", type=int, default=10_000, help="pictures for the accuracy")
     args = parser.parse_args()
     runs = json.loads((args.runs / "runs.json").read_text())

@@ -46,7 +46,7 @@ def table(head: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
 def write_tables(result: Mapping[str, Any]) -> str:
     """Markdown of those parts that have been computed."""
     writers = {"cifar": _cifar, "animals": _animals, "tcav": _tcav, "inside": _inside}
-    text = [_head(result)]
+    text = [_head(result), _short(result)]
     text += [_accuracy(result)] if "curves" in result else []
     text += [writer(result[part]) for part, writer in writers.items() if part in result]
     text += [_curves(result["curves"])] if "curves" in result else []
@@ -71,6 +71,78 @@ def _epochs(curves: Mapping[str, Any]) -> str:
     return " or ".join(map(str, sorted(set(curves["epochs"].values()))))
 
 
+# -- in short
+
+
+def _short(result: Mapping[str, Any]) -> str:
+    """A sentence for each question, made from the numbers."""
+    said = []
+    if "curves" in result and "ours" in result["curves"]["rows"]:
+        said += [_said_accuracy(result["curves"]), _said_loss(result["curves"]["loss"]["ours"][-1])]
+    if "cifar" in result:
+        said.append(_said_maps(result["cifar"]))
+    if "animals" in result:
+        said.append(_said_animals(result["animals"]))
+    if "tcav" in result:
+        sure = [row["difference"] > 0 for row in result["tcav"]["rows"] if row["p of pairs"] < LEVEL]
+        said.append(
+            f"Textures by layer: of {len(result['tcav']['rows'])} layers ours is surely higher at {sum(sure)}, surely "
+            f"lower at {len(sure) - sum(sure)} (p < {LEVEL} over concept and class)."
+        )
+    return "## In short\n\n" + "".join(f"- {sentence}\n" for sentence in said)
+
+
+def _said_accuracy(curves: Mapping[str, Any]) -> str:
+    vit, ours = curves["rows"]["vit"], curves["rows"]["ours"]
+    gap, early = (ours[name] - vit[name] for name in ("last five", "first 30"))
+    theirs = PAPER_ACCURACY[1] - PAPER_ACCURACY[0]
+    added = f" A step takes {curves['step']['added percent']:+.1f} %." if "added percent" in curves["step"] else ""
+    return (
+        f"Accuracy of ours {gap:+.2f} % against ViT ({_gap(gap)}; paper {theirs:+.2f} %), "
+        f"over the first {curves['early']} epochs {early:+.2f} % on average ({_gap(early)}; the paper sees ours "
+        f"ahead).{added}"
+    )
+
+
+def _gap(gap: float) -> str:
+    return "within what one seed can tell" if abs(gap) < NOISE else "ours higher" if gap > 0 else "ours lower"
+
+
+def _said_loss(mean: Mapping[str, Any]) -> str:
+    share = 100 * GAMMA * mean["structure"] / mean["main"] if mean["main"] else 0.0
+    return (
+        f"The loss had {mean['terms']:.0f} terms on average and kept {mean['kept']:.0f} of them; it was {share:.2f} % "
+        "of the main loss."
+    )
+
+
+def _said_maps(found: Mapping[str, Any]) -> str:
+    parts = []
+    for method in METHODS:
+        rows = [found[method][metric] for metric in METRICS]
+        both = "; ".join(
+            f"{m} {r['mean'][0]:.3f} and {r['mean'][1]:.3f} ({verdict(r)})" for m, r in zip(METRICS, rows, strict=True)
+        )
+        parts.append(f"{method}: {both}")
+    point, energy = found["bump in the middle"]
+    return (
+        f"On CIFAR-10 with MobileSAM's masks, ViT and ours. {'. '.join(parts)}. The paper has ours higher in both. A "
+        f"bump in the middle gets {point:.3f} and {energy:.3f}, a flat map {found['mean area of the masks']:.3f}."
+        + _untrained(found)
+    )
+
+
+def _said_animals(found: Mapping[str, Any]) -> str:
+    parts = []
+    for method in METHODS:
+        words = [verdict(part[method][m]) for by in found.values() for part in by.values() for m in METRICS]
+        parts.append(
+            f"{method}: ours higher in {words.count('ours higher')}, lower in {words.count('**ours lower**')} of "
+            f"{len(words)} comparisons"
+        )
+    return f"On animals with true masks (two sets, predicted and true class, two metrics). {'; '.join(parts)}."
+
+
 # -- Table 1 and Table 9
 
 
@@ -91,7 +163,7 @@ def _accuracy(result: Mapping[str, Any]) -> str:
         return ""
     final = [(rows[kind]["final"], rows[kind]["last five"]) for kind in ("vit", "ours")]
     gap = final[1][1] - final[0][1]
-    said = "within what one seed can tell" if abs(gap) < NOISE else "ours higher" if gap > 0 else "ours lower"
+    said = _gap(gap)
     cells = [
         ("accuracy, %, last epoch", *(f"{v[0]:.2f}" for v in final), *PAPER_ACCURACY, said),
         ("accuracy, %, mean of the last five", *(f"{v[1]:.2f}" for v in final), "", "", f"{gap:+.2f}: {said}"),
@@ -130,8 +202,16 @@ def _control(found: Mapping[str, Any]) -> str:
     return (
         f"{found['pictures']:,} pictures, rightly named: {right}. A flat map gets "
         f"{found['mean area of the masks']:.3f} in both, a bump in the middle {point:.3f} in Point Game and "
-        f"{energy:.3f} in Energy PG."
+        f"{energy:.3f} in Energy PG.{_untrained(found)}"
     )
+
+
+def _untrained(found: Mapping[str, Any]) -> str:
+    if "before training" not in found:
+        return ""
+    scores = found["before training"]
+    each = "; ".join(f"{method} {scores[method][0]:.3f} and {scores[method][1]:.3f}" for method in METHODS)
+    return f" The network before training, on {scores['pictures']:,} pictures: {each}."
 
 
 def _shapes(found: Mapping[str, Any]) -> str:
@@ -174,7 +254,7 @@ def _animals(found: Mapping[str, Any]) -> str:
                 rows += [
                     (name, which.split()[0], method, metric, *_map_row(part[method][metric])) for metric in METRICS
                 ]
-        notes.append(f"{name}: {_control(part)}")
+        notes.append(f"{name}: {_control(by_class['predicted class'])}")
     return (
         "## The same with true masks\n\n"
         "Pictures brought to 32 pixels (shorter side, then the middle); the networks never saw pictures of these sets. "
