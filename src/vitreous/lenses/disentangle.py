@@ -85,8 +85,8 @@ def disentangle(
 ) -> Disentanglement:
     """Splits units of a linear layer into sub-units that answer to one thing each.
 
-    `site` is `mlp.out`, `attn.out`, `attn.q`, `.k` or `.v` of a block, or the path of a linear layer or convolution. The
-    source is pictures or texts for the model, a store that holds what enters the layer, or that as an array. With
+    `site` is `mlp.out`, `attn.out`, `attn.q`, `.k` or `.v` of a block, or the path of a linear layer or convolution.
+    The source is pictures or texts for the model, a store that holds what enters the layer, or that as an array. With
     `expansion` the size of clusters is chosen so that about that many sub-units a unit come out. With `out` the finding
     is saved there, and a run that was killed goes on where it was.
 
@@ -263,7 +263,7 @@ def _for_expansion(
     for _ in tqdm(range(steps), "expansion", disable=not progress, leave=False):
         size = max(2, round(float(np.sqrt(low * high))))
         tried = replace(options, min_cluster_size=size)
-        counts = [max(1, split_unit(q, weight[at], bias[at], tried).count) for at, q in samples]
+        counts = [max(1, split_unit(q, weight[at], bias[at], tried).clusters) for at, q in samples]
         reached = float(np.mean(counts))
         if best is None or abs(np.log(reached / target)) < best[0]:
             best = (abs(np.log(reached / target)), tried, reached)

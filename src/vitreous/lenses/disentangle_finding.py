@@ -226,9 +226,10 @@ def _flat(finding: Disentanglement) -> dict[str, np.ndarray]:
 
 
 def _unflat(arrays: Mapping[str, np.ndarray], about: Mapping[str, Any]) -> Disentanglement:
-    tops = {name: Examples(*(arrays[f"{name}.{part}"] for part in Examples._fields)) for name in ("top", "subunit_top")}
-    plain = {name: arrays[name] for name in (*PLAIN, *OF_SUBUNITS)}
-    return Disentanglement(about["site"], about["path"], about["first"], **plain, **tops, settings=about["settings"])
+    fields: dict[str, Any] = {name: arrays[name] for name in (*PLAIN, *OF_SUBUNITS)}
+    for name in ("top", "subunit_top"):
+        fields[name] = Examples(*(arrays[f"{name}.{part}"] for part in Examples._fields))
+    return Disentanglement(about["site"], about["path"], about["first"], **fields, settings=about["settings"])
 
 
 def _check(finding: Disentanglement, folder: Path) -> None:

@@ -1,4 +1,4 @@
-"""Units that are done, one file each, so that a run that was killed goes on where it was and ends with the same bytes."""
+"""Units that are done, one file each: a run that was killed goes on where it was and ends with the same bytes."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ ASKED, UNITS = "asked.json", "work"
 
 
 class UnitSplit(NamedTuple):
-    """One unit's sub-units: `count` clusters; sizes, representatives and members of max(1, count) sub-units."""
+    """One unit's sub-units: `clusters` found; sizes, representatives and members of max(1, clusters) sub-units."""
 
-    count: int
+    clusters: int
     sizes: np.ndarray
     representatives: np.ndarray
     members: np.ndarray
@@ -87,10 +87,10 @@ class Work:
         if self.kept is None or not path.exists():
             return None
         found = load(path.read_bytes())
-        count, rho, score, noise = found["numbers"].tolist()
+        clusters, rho, score, noise = found["numbers"].tolist()
         tops = [Examples(*(found[f"{name}.{part}"] for part in Examples._fields)) for name in ("top", "subunit_top")]
         members = np.unpackbits(found["codes"], 1, found["representatives"].shape[1]).astype(bool)
-        return UnitSplit(int(count), found["sizes"], found["representatives"], members, rho, score, noise, *tops)
+        return UnitSplit(int(clusters), found["sizes"], found["representatives"], members, rho, score, noise, *tops)
 
     def write(self, unit: int, split: UnitSplit) -> None:
         from safetensors.numpy import save
@@ -100,7 +100,7 @@ class Work:
         assert split.top is not None and split.subunit_top is not None
         arrays = {"sizes": split.sizes, "representatives": split.representatives}
         arrays |= {"codes": np.packbits(split.members, 1)}
-        arrays |= {"numbers": np.array([split.count, split.rho, split.score, split.noise])}
+        arrays |= {"numbers": np.array([split.clusters, split.rho, split.score, split.noise])}
         for name, top in (("top", split.top), ("subunit_top", split.subunit_top)):
             arrays |= {f"{name}.{part}": value for part, value in top._asdict().items()}
         replace_file(self.folder / f"unit-{unit:06d}.safetensors", save(arrays))
@@ -128,7 +128,7 @@ def open_work(out: str | Path | None, made_of: Mapping[str, Any]) -> Iterator[Wo
     folder.mkdir(parents=True, exist_ok=True)
     replace_file(out / ASKED, asked)
     yield Work(folder, None, out)
-    shutil.rmtree(folder)
+    shutil.rmtree(folder, ignore_errors=True)
 
 
 def _refuse_other(out: Path, asked: bytes) -> None:
@@ -167,7 +167,7 @@ def assemble(
         units=units,
         weight=weight,
         bias=bias,
-        counts=np.array([split.count for split in splits], np.int64),
+        counts=np.array([split.clusters for split in splits], np.int64),
         rho=np.array([split.rho for split in splits]),
         scores=np.array([split.score for split in splits]),
         noise=np.array([split.noise for split in splits]),
