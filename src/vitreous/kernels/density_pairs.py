@@ -1,0 +1,203 @@
+"""All pairs of points in tiles that stay in the cache: nearest neighbours, and shortest edges between components.
+
+A point is its coordinates and half its squared norm, d^2 = 2 (half_a + half_b - a.b). The coordinates may be a
+projection while the norms are the true ones: what was projected away is then taken to be orthogonal between any two
+points, which holds for noise in many dimensions and keeps it as far away as it is.
+
+Edges are as long as the mutual reachability max(core_a, core_b, d). All lengths in here are squared.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numba import njit, prange
+
+ROWS, COLUMNS = 512, 4096  # of a tile
+LANES = 32  # columns looked at together
+
+
+class Cloud(NamedTuple):
+    """Points by coordinates (point, dim) and half the squared norms (point,); both float32 or both float64."""
+
+    coordinates: np.ndarray
+    half: np.ndarray
+
+    def take(self, rows: np.ndarray) -> Cloud:
+        return Cloud(self.coordinates[rows], self.half[rows])
+
+
+class Near(NamedTuple):
+    """The k nearest points of every row, in no order: ids int32 and squared distances (row, k), the largest (row,)."""
+
+    ids: np.ndarray
+    squares: np.ndarray
+    radius: np.ndarray
+
+
+def nearest(rows: Cloud, columns: Cloud, k: int, own: bool = False) -> Near:
+    """The k nearest `columns` of every row. `own`: the two are the same points, and none is its own neighbour."""
+    count, kind = len(rows.half), rows.half.dtype
+    ids, squares = np.empty((count, k), np.int32), np.empty((count, k), kind)
+    if k == 0:
+        return Near(ids, squares, np.zeros(count, kind))
+    room = 2 * k + LANES
+    best, best_ids = np.empty((ROWS, room), kind), np.empty((ROWS, room), np.int32)
+    filled, floor = np.empty(ROWS, np.int64), np.empty(ROWS, kind)
+    for first in range(0, count, ROWS):
+        part = rows.coordinates[first : first + ROWS]
+        filled[:], floor[:] = 0, -np.inf
+        for tile, start in _tiles(part, columns.coordinates, 0):
+            half = columns.half[start : start + tile.shape[1]]
+            _keep_best(tile, half, start, first if own else -1, k, best, best_ids, filled, floor)
+        to = slice(first, first + len(part))
+        _write_best(k, best, best_ids, filled, rows.half[to], ids[to], squares[to])
+    return Near(ids, squares, squares.max(1))
+
+
+def closest_outside(cloud: Cloud, core: np.ndarray, component: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The shortest edge of every point to another component: its length and its other end, (point,)."""
+    lengths = np.full(len(core), np.inf, core.dtype)
+    ends = np.zeros(len(core), np.int64)
+    for first in range(0, len(core), ROWS):
+        part = cloud.coordinates[first : first + ROWS]
+        for tile, start in _tiles(part, cloud.coordinates, 0):
+            _shortest_outside(tile, cloud.half, core, component, first, start, lengths, ends)
+    return lengths, ends
+
+
+def shorten_between(cloud: Cloud, core: np.ndarray, bounds: np.ndarray, known: np.ndarray, ends: np.ndarray) -> None:
+    """Puts the shortest edge between every two components into `known` (component, component), where it is shorter than
+    what stands there, and its two points into `ends` (component, component, 2).
+
+    Components lie one after the other, at `bounds` (component + 1,). Only the part above the diagonal is used.
+    """
+    component = np.repeat(np.arange(len(known)), np.diff(bounds))
+    for first in range(0, len(core), ROWS):
+        part = cloud.coordinates[first : first + ROWS]
+        lengths = known[component[first : first + ROWS]].copy()
+        columns = np.full(lengths.shape, -1, np.int64)
+        for tile, start in _tiles(part, cloud.coordinates, first):
+            _shortest_by_component(tile, cloud.half, core, component, bounds, first, start, lengths, columns)
+        for row, other in np.argwhere(columns >= 0):
+            mine = component[first + row]
+            if lengths[row, other] < known[mine, other]:
+                known[mine, other] = lengths[row, other]
+                ends[mine, other] = first + row, columns[row, other]
+
+
+def _tiles(part: np.ndarray, columns: np.ndarray, begin: int):
+    """Products of some rows with all columns from `begin` on, a tile at a time in one buffer, and where it starts."""
+    buffer = np.empty((len(part), COLUMNS), part.dtype)
+    for start in range(begin, len(columns), COLUMNS):
+        stop = min(start + COLUMNS, len(columns))
+        tile = buffer[:, : stop - start]
+        np.matmul(part, columns[start:stop].T, out=tile)
+        yield tile, start
+
+
+@njit(cache=True, nogil=True)
+def _keep_largest(values, ids, count, k):
+    """Puts the k largest of the first `count` values in front and returns the smallest of them."""
+    low, high = 0, count - 1
+    while low < high:
+        pivot = values[(low + high) // 2]
+        i, j = low, high
+        while i <= j:
+            while values[i] > pivot:
+                i += 1
+            while values[j] < pivot:
+                j -= 1
+            if i <= j:
+                values[i], values[j] = values[j], values[i]
+                ids[i], ids[j] = ids[j], ids[i]
+                i += 1
+                j -= 1
+        if k - 1 <= j:
+            high = j
+        elif k - 1 >= i:
+            low = i
+        else:
+            break
+    smallest = values[0]
+    for i in range(1, k):
+        smallest = min(smallest, values[i])
+    return smallest
+
+
+@njit(parallel=True, cache=True, nogil=True, fastmath={"nnan", "nsz", "reassoc", "contract"})
+def _keep_best(tile, half, start, own, k, best, best_ids, filled, floor):
+    """Adds a tile's columns to the rows' best: those with the largest a.b - half_b. Most lanes hold none."""
+    rows, width = tile.shape
+    for row in prange(rows):
+        values, ids = best[row], best_ids[row]
+        count, least = filled[row], floor[row]
+        if own >= 0 and 0 <= own + row - start < width:
+            tile[row, own + row - start] = -np.inf
+        for left in range(0, width, LANES):
+            right = min(left + LANES, width)
+            highest = tile[row, left] - half[left]
+            for j in range(left, right):
+                highest = max(highest, tile[row, j] - half[j])
+            if highest <= least:
+                continue
+            for j in range(left, right):
+                value = tile[row, j] - half[j]
+                if value > least:
+                    values[count] = value
+                    ids[count] = start + j
+                    count += 1
+            if count > values.shape[0] - LANES:
+                least = _keep_largest(values, ids, count, k)
+                count = k
+        filled[row], floor[row] = count, least
+
+
+@njit(parallel=True, cache=True, nogil=True)
+def _write_best(k, best, best_ids, filled, half, ids, squares):
+    for row in prange(ids.shape[0]):
+        _keep_largest(best[row], best_ids[row], filled[row], k)
+        for n in range(k):
+            ids[row, n] = best_ids[row, n]
+            squares[row, n] = max(2 * (half[row] - best[row, n]), 0.0)
+
+
+@njit(parallel=True, cache=True, nogil=True)
+def _shortest_outside(tile, half, core, component, first, start, lengths, ends):
+    for row in prange(tile.shape[0]):
+        a = first + row
+        for j in range(tile.shape[1]):
+            b = start + j
+            if component[b] != component[a]:
+                apart = half[a] + half[b] - tile[row, j]
+                length = max(core[a], core[b], apart + apart)
+                if length < lengths[a]:
+                    lengths[a] = length
+                    ends[a] = b
+
+
+@njit(parallel=True, cache=True, nogil=True, fastmath={"nnan", "nsz", "reassoc", "contract"})
+def _shortest_by_component(tile, half, core, component, bounds, first, start, lengths, columns):
+    """For every row the shortest edge to each later component that is shorter than what stands in `lengths`."""
+    for row in prange(tile.shape[0]):
+        a = first + row
+        other = max(component[start], component[a] + 1)
+        while other < bounds.shape[0] - 1 and bounds[other] < start + tile.shape[1]:
+            low = max(bounds[other], start) - start
+            high = min(bounds[other + 1], start + tile.shape[1]) - start
+            if core[a] < lengths[row, other]:
+                for left in range(low, high, LANES):
+                    right = min(left + LANES, high)
+                    shortest = lengths[row, other]
+                    for j in range(left, right):
+                        apart = half[a] + half[start + j] - tile[row, j]  # doubled by addition: 2 is no float32
+                        shortest = min(shortest, max(apart + apart, core[start + j]))
+                    if shortest < lengths[row, other]:
+                        for j in range(left, right):
+                            apart = half[a] + half[start + j] - tile[row, j]
+                            length = max(apart + apart, core[start + j], core[a])
+                            if length < lengths[row, other]:
+                                lengths[row, other] = length
+                                columns[row, other] = start + j
+            other += 1
