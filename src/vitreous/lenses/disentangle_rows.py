@@ -19,6 +19,7 @@ import numpy as np
 from tqdm.auto import tqdm  # type: ignore[import-untyped]
 
 from vitreous.errors import SettingsError, StoreError
+from vitreous.images import ImageSet
 from vitreous.models.subject import Subject
 from vitreous.provenance import json_bytes, replace_file
 from vitreous.recording.passes import draw_tokens
@@ -29,10 +30,7 @@ from vitreous.texts import TextSet
 if TYPE_CHECKING:
     from torch import nn
 
-    from vitreous.images import ImageSet
-
-    Source = ImageSet | TextSet | Store | np.ndarray
-
+Source = ImageSet | TextSet | Store | np.ndarray
 Tokens = int | Literal["all"]
 BATCH = {"cpu": 32}  # pictures of one forward pass; elsewhere 128
 PIECE = 1 << 24  # numbers read in one go
@@ -66,6 +64,12 @@ def describe_source(source: Source) -> dict[str, Any]:
         digest = hashlib.sha256(f"{source.dtype}|{source.shape}".encode())
         digest.update(np.ascontiguousarray(source).data)
         return {"name": "array", "fingerprint": digest.hexdigest(), "samples": len(source)}
+    if not isinstance(source, ImageSet | TextSet):
+        raise SettingsError(
+            "instances come from something else",
+            given=type(source).__name__,
+            accepted="an ImageSet, a TextSet, a Store, or an array of what enters the layer",
+        )
     return {"name": source.name, "fingerprint": source.fingerprint, "samples": len(source)}
 
 
@@ -106,7 +110,7 @@ def open_rows(
 
 def _choose(positions: int, lengths: np.ndarray, tokens: Tokens, seed: int) -> tuple[np.ndarray, np.ndarray]:
     """Samples and positions of all instances, samples in order."""
-    if tokens == "all":
+    if tokens == "all" or positions == 1:
         images, kept = np.nonzero(np.arange(positions) < lengths[:, None])
         return images, kept
     if tokens > (fewest := int(lengths.min())):
@@ -165,7 +169,7 @@ def _from_store(subject: Subject, layer: LinearLayer, store: Store, tokens: Toke
     kept = store.tokens(names[0])
     whole = store.manifest.settings["tokens"] == "all"
     lengths = store.lengths if whole and store.lengths is not None else np.full(len(store), array.shape[1])
-    images, slots = _choose(array.shape[1], lengths, "all" if tokens == array.shape[1] else tokens, seed)
+    images, slots = _choose(array.shape[1], lengths, "all" if not whole and tokens == array.shape[1] else tokens, seed)
     found = np.asarray(kept[images, slots], np.int64)
     return Rows(lambda ids: _finite(array[images[ids], slots[ids]], names[0]), images, found, array.shape[-1])
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -16,11 +16,11 @@ import torch
 from torch import Tensor, nn
 
 from vitreous.errors import ModelError, SettingsError
+from vitreous.models.subject import Subject
 from vitreous.subunits.layers import LinearLayer, find_layer
 
 if TYPE_CHECKING:
     from vitreous.lenses.disentangle_finding import Disentanglement
-    from vitreous.models.subject import Subject
 
 Edit = Callable[[Tensor], Tensor | None]
 
@@ -138,7 +138,10 @@ def remove(finding: Disentanglement, owner: Subject | nn.Module) -> None:
 
 
 def layer_of(finding: Disentanglement, owner: Subject | nn.Module) -> LinearLayer:
-    return find_layer(owner, finding.site if finding.path else "")
+    """The layer in this model, by its site in a subject and by its path in a bare module."""
+    if isinstance(owner, Subject):
+        return find_layer(owner, finding.site)
+    return replace(find_layer(owner, finding.path), site=finding.site, first=finding.first)
 
 
 def matching_layer(finding: Disentanglement, owner: Subject | nn.Module) -> LinearLayer:
