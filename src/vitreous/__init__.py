@@ -11,6 +11,8 @@ if TYPE_CHECKING:
     from vitreous.attention import open_attention as open_attention
     from vitreous.axes import Grid as Grid
     from vitreous.axes import Size as Size
+    from vitreous.baselines.dictionaries import Dictionary as Dictionary
+    from vitreous.baselines.dictionaries import train_dictionary as train_dictionary
     from vitreous.baselines.gradcam import gradcam as gradcam
     from vitreous.baselines.masks import input_masks as input_masks
     from vitreous.baselines.masks import object_masks as object_masks
@@ -52,6 +54,7 @@ if TYPE_CHECKING:
 
 #: Public name -> the module that holds it.
 _PUBLIC = {
+    "Dictionary": "baselines.dictionaries",
     "Disentanglement": "lenses.disentangle",
     "Family": "models.family",
     "Grid": "axes",
@@ -91,6 +94,7 @@ _PUBLIC = {
     "structure_report": "pages",
     "tcav": "baselines.tcav",
     "tcav_table": "baselines.tcav",
+    "train_dictionary": "baselines.dictionaries",
     "unit_clusters": "lenses.structure",
     "wrap": "subjects",
 }
