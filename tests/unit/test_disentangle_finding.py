@@ -65,7 +65,9 @@ def test_activations_of_arrays_and_tensors_add_up_to_the_unit(layer):
         np.testing.assert_allclose(parts[..., finding.parents == at].sum(-1), whole[..., unit], atol=1e-5)
         assert finding.subunits(unit).tolist() == np.flatnonzero(finding.parents == at).tolist()
     np.testing.assert_allclose(finding.subunit_activations(torch.from_numpy(x)).numpy(), parts, atol=1e-5)
-    np.testing.assert_array_equal(finding.subunit_activations(x, [1, 0]), parts[..., [1, 0]])
+    np.testing.assert_allclose(finding.subunit_activations(x, [1, 0]), parts[..., [1, 0]], atol=1e-6)
+    with pytest.raises(vt.SettingsError, match="no such sub-unit"):
+        finding.subunit_activations(x, [len(finding)])
     with pytest.raises(vt.SettingsError, match="this unit was not looked at"):
         finding.subunits(0)
     with pytest.raises(vt.SettingsError, match="given what enters the layer"):
@@ -104,7 +106,7 @@ def test_damaged_and_foreign_folders_are_refused(layer, tmp_path):
         vt.Disentanglement.load(tmp_path)
     arrays.write_bytes(whole)
     about.write_text(json.dumps(said | {"format": "a poem"}))
-    with pytest.raises(vt.StoreError, match="not a disentanglement.*a poem"):
+    with pytest.raises(vt.StoreError, match=r"not a disentanglement.*a poem"):
         vt.Disentanglement.load(tmp_path)
     about.write_text(json.dumps(said))
     from safetensors.numpy import load, save
@@ -131,7 +133,7 @@ def test_nothing_changes_unless_somebody_edits(layer):
         assert torch.equal(layer(x), before)
     assert seen.values.shape == (5, 1, len(finding))
     np.testing.assert_allclose(seen.values.detach()[:, 0], finding.subunit_activations(x.detach().numpy()), atol=1e-5)
-    with applied.edit([0, 1], lambda a: a), applied.edit([2], lambda a: None):
+    with applied.edit([0, 1], lambda a: a), applied.edit([2], lambda _: None):
         assert torch.equal(layer(x), before)
     finding.remove(layer)
     assert not layer._forward_hooks and torch.equal(layer(x), before)

@@ -119,15 +119,26 @@ class Disentanglement:
         parts = [self.subunit_weights(unit) for unit in self.units]
         return np.concatenate([weights for weights, _ in parts]), np.concatenate([biases for _, biases in parts])
 
+    def weights_of(self, subunits: Sequence[int] | np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Weights (asked for, input) and biases (asked for,) of some sub-units; only their units are divided."""
+        ids = np.asarray(subunits, np.int64).reshape(-1)
+        if wrong := [int(i) for i in ids if not 0 <= i < len(self)]:
+            raise SettingsError("no such sub-unit", given=wrong[:5], accepted=f"0 to {len(self) - 1}")
+        weights, biases = np.empty((len(ids), self.weight.shape[1]), np.float32), np.empty(len(ids), np.float32)
+        for parent in np.unique(self.parents[ids]):
+            here = np.flatnonzero(self.parents[ids] == parent)
+            place = ids[here] - self.starts[parent]
+            parts = self.subunit_weights(int(self.units[parent]))
+            weights[here], biases[here] = (part[place] for part in parts)
+        return weights, biases
+
     @overload
     def subunit_activations(self, x: np.ndarray, subunits: Sequence[int] | None = None) -> np.ndarray: ...
     @overload
     def subunit_activations(self, x: Tensor, subunits: Sequence[int] | None = None) -> Tensor: ...
     def subunit_activations(self, x, subunits=None):
         """Inputs of the layer (..., input) -> (..., sub-unit), before LayerScale; arrays or tensors."""
-        weights, biases = self.dense
-        if subunits is not None:
-            weights, biases = weights[list(subunits)], biases[list(subunits)]
+        weights, biases = self.dense if subunits is None else self.weights_of(subunits)
         if x.shape[-1] != weights.shape[1]:
             raise SettingsError(
                 "sub-units are given what enters the layer", given=tuple(x.shape), accepted=f"(..., {weights.shape[1]})"

@@ -91,14 +91,8 @@ class AppliedSubunits:
     def _part(self, subunits: Sequence[int] | np.ndarray | None) -> _Part:
         found = self.disentanglement
         ids = np.arange(len(found)) if subunits is None else np.asarray(subunits, np.int64).reshape(-1)
-        if wrong := [int(i) for i in ids if not 0 <= i < len(found)]:
-            raise SettingsError("no such sub-unit", given=wrong[:5], accepted=f"0 to {len(found) - 1}")
-        parts = {unit: found.subunit_weights(int(unit)) for unit in np.unique(found.units[found.parents[ids]])}
-        at = [(found.units[p], i - found.starts[p]) for i, p in zip(ids, found.parents[ids], strict=True)]
-        weight = np.array([parts[unit][0][c] for unit, c in at], np.float32).reshape(len(ids), -1)
-        bias = np.array([parts[unit][1][c] for unit, c in at], np.float32)
-        like = self.layer.whole
-        return _Part(ids, torch.from_numpy(weight).to(like), torch.from_numpy(bias).to(like))
+        weight, bias = (torch.from_numpy(part).to(self.layer.whole) for part in found.weights_of(ids))
+        return _Part(ids, weight, bias)
 
     def _edited(self, part: _Part, edit: Edit, rows: Tensor, output: Tensor) -> Tensor:
         before = part(rows)
