@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from vitreous.baselines.tcav import tcav_table as tcav_table
     from vitreous.datasets import dataset as dataset
     from vitreous.errors import ImageError as ImageError
+    from vitreous.errors import JudgeError as JudgeError
     from vitreous.errors import ModelError as ModelError
     from vitreous.errors import SettingsError as SettingsError
     from vitreous.errors import SiteError as SiteError
@@ -29,6 +30,10 @@ if TYPE_CHECKING:
     from vitreous.hooks import capture as capture
     from vitreous.hooks import patch as patch
     from vitreous.images import ImageSet as ImageSet
+    from vitreous.judges.chat import ChatJudge as ChatJudge
+    from vitreous.judges.coherence import coherence_rank as coherence_rank
+    from vitreous.judges.grids import top_pictures as top_pictures
+    from vitreous.judges.llm_rank import llm_rank as llm_rank
     from vitreous.kernels.split_weights import split_weights as split_weights
     from vitreous.laws import check_laws as check_laws
     from vitreous.lenses.disentangle import Disentanglement as Disentanglement
@@ -54,12 +59,14 @@ if TYPE_CHECKING:
 
 #: Public name -> the module that holds it.
 _PUBLIC = {
+    "ChatJudge": "judges.chat",
     "Dictionary": "baselines.dictionaries",
     "Disentanglement": "lenses.disentangle",
     "Family": "models.family",
     "Grid": "axes",
     "ImageError": "errors",
     "ImageSet": "images",
+    "JudgeError": "errors",
     "MobileSam": "baselines.mobile_sam",
     "ModelError": "errors",
     "Preprocess": "preprocess",
@@ -76,12 +83,14 @@ _PUBLIC = {
     "VitreousError": "errors",
     "capture": "hooks",
     "check_laws": "laws",
+    "coherence_rank": "judges.coherence",
     "compare": "lenses.structure_comparison",
     "dataset": "datasets",
     "disentangle": "lenses.disentangle",
     "gradcam": "baselines.gradcam",
     "grouped_ranks": "lenses.structure",
     "input_masks": "baselines.masks",
+    "llm_rank": "judges.llm_rank",
     "load": "subjects",
     "object_masks": "baselines.masks",
     "open_attention": "attention",
@@ -94,6 +103,7 @@ _PUBLIC = {
     "structure_report": "pages",
     "tcav": "baselines.tcav",
     "tcav_table": "baselines.tcav",
+    "top_pictures": "judges.grids",
     "train_dictionary": "baselines.dictionaries",
     "unit_clusters": "lenses.structure",
     "wrap": "subjects",

@@ -55,3 +55,7 @@ class StoreError(VitreousError):
 
 class SettingsError(VitreousError):
     """An argument outside of what is accepted."""
+
+
+class JudgeError(VitreousError):
+    """A judge that cannot be reached, or will not serve."""

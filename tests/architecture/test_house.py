@@ -25,7 +25,7 @@ FLOORS = (
     {"datasets", "scenery", "attention", "hooks"},
     {"laws", "store"},
     {"subjects", "recording", "subunits"},
-    {"baselines", "lenses", "training"},
+    {"baselines", "judges", "lenses", "training"},
     {"views"},
     {"render"},
     {"report"},
