@@ -32,7 +32,7 @@ from tqdm.auto import tqdm  # type: ignore[import-untyped]
 from vitreous.errors import SettingsError
 from vitreous.kernels.density import METHODS, SELECTIONS, contribution_clusters
 from vitreous.kernels.split_weights import search_rho
-from vitreous.kernels.topk import TopK
+from vitreous.kernels.stream_top import stream_top
 from vitreous.lenses.disentangle_finding import Disentanglement as Disentanglement
 from vitreous.lenses.disentangle_rows import Rows, Tokens, describe_source, open_rows
 from vitreous.lenses.disentangle_work import UnitSplit, Work, assemble, open_work
@@ -191,13 +191,11 @@ def top_rows(
     rows: Rows, weight: np.ndarray, bias: np.ndarray, units: Sequence[int], k: int
 ) -> Iterator[tuple[int, np.ndarray, np.ndarray]]:
     """Eq. 1: unit, ids and values of its k strongest rows, strongest first; as many units a pass as memory allows."""
-    held = max(1, HELD // (24 * k))
+    held = max(1, HELD // (36 * k))
     for first in range(0, len(units), held):
         part = list(units[first : first + held])
-        top = TopK(len(part), k)
-        for q in rows.batches():
-            top.update(q @ weight[part].T + bias[part])
-        found = top.result()
+        active = (weight[part] @ q.T + bias[part, None] for q in rows.batches())
+        found = stream_top(active, len(part), k)
         for at, values, ids in zip(part, found.values, found.ids, strict=True):
             yield at, ids, values
 

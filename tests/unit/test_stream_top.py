@@ -1,0 +1,41 @@
+"""The k largest rows for large k: the same as one full stable sort, however the rows are cut."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import vitreous as vt
+from vitreous.kernels.stream_top import stream_top
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+from reference import disentangle as slow
+
+
+@settings(max_examples=80, deadline=None)
+@given(st.data(), st.integers(1, 60), st.integers(1, 3), st.integers(0, 10**6), st.booleans())
+def test_it_is_the_sort_whatever_the_cuts(data, rows, units, seed, ties):
+    k = data.draw(st.integers(1, rows))
+    rng = np.random.default_rng(seed)
+    values = rng.integers(-2, 3, (units, rows)) if ties else rng.normal(size=(units, rows))
+    values = values.astype(np.float32)
+    cuts = sorted(data.draw(st.lists(st.integers(0, rows), max_size=6)))
+    found = stream_top(np.split(values, cuts, axis=1), units, k)
+    for unit in range(units):
+        expected = slow.top_instances(values[unit], k)
+        assert found.ids[unit].tolist() == expected.tolist()
+        assert found.values[unit].tolist() == values[unit][expected].tolist()
+
+
+def test_infinities_are_values_and_nan_is_refused():
+    values = np.array([[-np.inf, 1, np.inf, -np.inf]], np.float32)
+    assert stream_top([values], 1, 4).ids.tolist() == [[2, 1, 0, 3]]
+    with pytest.raises(vt.SettingsError, match="NaN in row 5, unit 0"):
+        stream_top([values, np.array([[0, np.nan]], np.float32)], 1, 2)
+    with pytest.raises(vt.SettingsError, match="fewer rows than k"):
+        stream_top([values], 1, 5)
