@@ -43,14 +43,19 @@ def keep_largest(before: Tensor, k: int) -> Tensor:
 
 
 def pursue(x: Tensor, atoms: Tensor, k: int) -> Tensor:
-    """Takes away the atom that fits the rest best, k times; one that is taken twice adds up. Atoms have length 1."""
+    """Takes away the atom that fits the rest best, k times; one that is taken twice adds up. Atoms have length 1.
+
+    Which atom it is has no gradient, so none of the (row, unit) products is kept for the backward pass.
+    """
     rest = x
     z = x.new_zeros(*x.shape[:-1], len(atoms))
     for _ in range(k):
-        value, index = (rest @ atoms.T).max(-1)
-        value = value.relu()
-        z = z.scatter_add(-1, index[..., None], value[..., None])
-        rest = rest - value[..., None] * atoms[index]
+        with torch.no_grad():
+            index = (rest @ atoms.T).argmax(-1)
+        chosen = atoms[index]
+        value = (rest * chosen).sum(-1, keepdim=True).relu()
+        z = z.scatter_add(-1, index[..., None], value)
+        rest = rest - value * chosen
     return z
 
 

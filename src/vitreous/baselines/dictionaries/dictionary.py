@@ -12,13 +12,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from vitreous.baselines.dictionaries.codes import Rule, pursued
+from vitreous.baselines.dictionaries.codes import Rule, largest, pursued
 from vitreous.baselines.dictionaries.kinds import KINDS, kind_of
 from vitreous.errors import SettingsError, StoreError
 from vitreous.provenance import json_bytes, replace_file
 
 CONFIG, WEIGHTS = "cfg.json", "sae_weights.safetensors"
 CHUNK = 8192  # rows reconstructed in one go
+COUNTS = {"topk": "k", "matching_pursuit": "max_iterations"}  # what SAELens calls k
 LAYOUT = f"a folder with {CONFIG} and {WEIGHTS}, as Dictionary.save or SAELens writes it"
 
 
@@ -47,7 +48,9 @@ class Dictionary:
     weights: Mapping[str, Tensor]
 
     def __post_init__(self) -> None:
-        wanted = _shapes(self.config)
+        wanted, k = _shapes(self.config), self.config.k
+        if _rule(self.config) in (largest, pursued) and not (isinstance(k, int) and 1 <= k <= self.config.units):
+            raise SettingsError("k is between 1 and the number of units", given=k)
         found = {name: tuple(value.shape) for name, value in self.weights.items()}
         if found != wanted:
             raise SettingsError(
@@ -153,13 +156,15 @@ def _read(fields: Mapping[str, Any]) -> DictionaryConfig:
         for name, usual in (("normalize_activations", "none"), ("reshape_activations", "none"))
         if fields.get(name, usual) != usual
     }
-    if unknown or fields.get("rescale_acts_by_decoder_norm"):
-        raise ValueError(f"it changes activations in a way that we do not: {unknown or 'rescale_acts_by_decoder_norm'}")
+    never = ("rescale_acts_by_decoder_norm", "residual_threshold", "stop_on_duplicate_support")
+    unknown |= {name: fields[name] for name in never if fields.get(name)}
+    if unknown:
+        raise ValueError(f"it makes codes in a way that we do not: {unknown}")
     known = {kind.architecture: kind.name for kind in reversed(KINDS.values())} | {"jumprelu": "jumprelu"}
     architecture = fields["architecture"]
     if architecture not in known:
         raise ValueError(f"architecture {architecture!r} is none of {', '.join(known)}")
-    k = fields["k"] if architecture == "topk" else fields["max_iterations"] if "max_iterations" in fields else None
+    k = fields[COUNTS[architecture]] if architecture in COUNTS else None
     outputs = fields["d_out"] if architecture == "transcoder" else fields["d_in"]
     centred = bool(fields.get("apply_b_dec_to_input", architecture != "transcoder"))
     return DictionaryConfig(known[architecture], fields["d_in"], outputs, fields["d_sae"], k, centred)

@@ -94,7 +94,7 @@ def _learn(
     optimizer = torch.optim.AdamW(learned, lr=settings["learning_rate"], weight_decay=0.0)
     scheduler = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: _rate(step, steps))
     into, out = trainee.start.scale_in, trainee.start.scale_out
-    losses = []
+    total = torch.zeros((), device=device)
     for index in tqdm(_batches(len(rows), settings), "dictionary", steps, disable=not progress, delay=1):
         x = rows.take(index, device) / into
         y = x if aims is rows else aims.take(index, device) / out
@@ -105,8 +105,8 @@ def _learn(
         optimizer.step()
         scheduler.step()
         trainee.constrain()
-        losses.append(loss.detach())
-    if not bool(torch.isfinite(torch.stack(losses)).all()):
+        total += loss.detach()
+    if not bool(torch.isfinite(total)):
         raise SettingsError(
             "training ended in NaN or infinity", given=settings, remedy="lower the learning rate or the penalty"
         )
