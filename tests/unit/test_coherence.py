@@ -23,12 +23,20 @@ def planted(seed: int = 0):
 
 def test_it_is_the_mean_cosine_of_pairs():
     embeddings, tops = planted()
-    found = coherence(embeddings, tops["three"])
+    found = coherence(embeddings, tops["three"], centre=False)
+    rows = embeddings / np.linalg.norm(embeddings, axis=1, keepdims=True)
     for unit, pictures in enumerate(tops["three"]):
-        rows = embeddings[pictures] / np.linalg.norm(embeddings[pictures], axis=1, keepdims=True)
-        pairs = [rows[i] @ rows[j] for i in range(9) for j in range(9) if i != j]
+        pairs = [rows[i] @ rows[j] for i in pictures for j in pictures if i != j]
         assert found[unit] == pytest.approx(np.mean(pairs))
     assert np.isnan(coherence(embeddings, np.full((1, 9), -1))[0])
+
+
+def test_what_all_pictures_share_is_taken_away_first():
+    embeddings, tops = planted()
+    shifted = embeddings / np.linalg.norm(embeddings, axis=1, keepdims=True) * 0.05 + np.eye(16)[0]
+    raw, centred = (coherence(shifted, tops["any"], centre=c) for c in (False, True))
+    assert (raw > 0.9).all() and (centred < 0.3).all()
+    assert (coherence(shifted, tops["one"]) > 0.7).all()
 
 
 def test_a_planted_order_is_recovered_under_its_own_name():

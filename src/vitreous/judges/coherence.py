@@ -18,12 +18,15 @@ from vitreous.judges.grids import Tops, can_be_shown, checked_tops
 KIND = "coherence judge"
 
 
-def coherence(embeddings: Any, tops: np.ndarray) -> np.ndarray:
+def coherence(embeddings: Any, tops: np.ndarray, *, centre: bool = True) -> np.ndarray:
     """Mean cosine of all pairs of a unit's pictures: (picture, channel), int (unit, shown) -> (unit,).
 
-    NaN for a unit with a negative number. A vector of zeros has no direction; its cosine with any other is 0.
+    `centre` takes the mean over all pictures away first: embeddings often share one large direction, beside which
+    differences are hard to see. NaN for a unit with a negative number. A vector of zeros has no direction; its cosine
+    with any other is 0.
     """
     rows = directions(embeddings)
+    rows = directions(rows - rows.mean(0, dtype=np.float64)) if centre else rows
     whole = np.all(tops >= 0, axis=1)
     chosen = np.where(whole[:, None], tops, 0)
     total = np.zeros((len(tops), rows.shape[1]))
@@ -39,6 +42,7 @@ def coherence_rank(
     tops: Tops | Sequence[Tops],
     embeddings: Any,
     *,
+    centre: bool = True,
     pairs: int = 50,
     resample: str = "pair",
     repeats: int = 1000,
@@ -51,7 +55,7 @@ def coherence_rank(
     rows = directions(embeddings)
     sets = checked_tops(tops, len(rows))
     shown = schedule([{name: can_be_shown(of) for name, of in one.items()} for one in sets], pairs=pairs, seed=seed)
-    scores = [[coherence(rows, one[name]) for name in shown.names] for one in sets]
+    scores = [[coherence(rows, one[name], centre=centre) for name in shown.names] for one in sets]
     of_grid = np.array(
         [
             [scores[d][m][u] for m, u in zip(methods, units, strict=True)]
@@ -59,5 +63,5 @@ def coherence_rank(
         ]
     )
     votes = np.sign(of_grid[:, :1] - of_grid[:, 1:]).astype(np.int8)
-    settings = {"seed": seed, "channels": rows.shape[1]}
+    settings = {"seed": seed, "centre": centre, "channels": rows.shape[1]}
     return rank(shown, votes, [KIND], kind=KIND, resample=resample, repeats=repeats, seed=seed, settings=settings)
