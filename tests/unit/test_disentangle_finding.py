@@ -74,6 +74,23 @@ def test_activations_of_arrays_and_tensors_add_up_to_the_unit(layer):
         finding.subunit_activations(x[..., :5])
 
 
+def test_subunits_of_different_units_that_say_the_same_are_found(layer):
+    with torch.no_grad():
+        layer.weight[3] = 2 * layer.weight[0]
+        layer.weight[5] = 0
+    x = clustered(300, 20)
+    finding = split(layer, 20)
+    groups = finding.duplicates(x)
+    correlation = np.corrcoef(finding.subunit_activations(x)[:, finding.units[finding.parents] != 5].T)
+    np.fill_diagonal(correlation, 0)
+    assert any({0, 3} <= set(finding.units[finding.parents[ids]].tolist()) for ids in groups)
+    assert sum(map(len, groups)) == (correlation.max(0) > 0.95).sum()
+    assert [len(ids) for ids in groups] == sorted((len(ids) for ids in groups), reverse=True)
+    assert len(finding.duplicates(x, 0.9999)) < len(finding)
+    with pytest.raises(vt.SettingsError, match="duplicates are found on two inputs or more"):
+        finding.duplicates(x[:1])
+
+
 # -- on disk
 
 

@@ -149,6 +149,33 @@ class Disentanglement:
 
         return torch.nn.functional.linear(x, *(torch.from_numpy(w).to(x.device, x.dtype) for w in (weights, biases)))
 
+    def duplicates(self, x: np.ndarray, threshold: float = 0.95) -> tuple[np.ndarray, ...]:
+        """Groups of sub-units that say the same: activations on inputs x (instance, input) correlate by the threshold.
+
+        Units are split one by one, so a concept can have sub-units in several. A group is a connected component,
+        largest first; dead sub-units and those that never change are in none. Activations are linear in x, so that its
+        covariance is all that is needed.
+        """
+        from scipy.sparse import coo_array
+        from scipy.sparse.csgraph import connected_components
+
+        if not 0 < threshold < 1 or x.ndim != 2 or x.shape[1] != self.weight.shape[1] or len(x) < 2:
+            raise SettingsError(
+                "duplicates are found on two inputs or more, at a threshold between 0 and 1",
+                given={"x": x.shape, "threshold": threshold},
+                accepted=f"(instance, {self.weight.shape[1]})",
+            )
+        weights = self.dense[0].astype(np.float64)
+        spread = np.atleast_2d(np.cov(x, rowvar=False, dtype=np.float64))
+        along = weights @ spread @ weights.T
+        own = np.sqrt(np.maximum(along.diagonal(), 0))
+        alive = ~self.dead & (own > 0)
+        close = (along > threshold * np.outer(own, own)) & alive & alive[:, None]
+        first, second = np.nonzero(close)
+        _, group = connected_components(coo_array((np.ones(len(first), bool), (first, second)), shape=close.shape))
+        members = [np.flatnonzero(group == number) for number in np.flatnonzero(np.bincount(group) > 1)]
+        return tuple(sorted(members, key=lambda ids: (-len(ids), int(ids[0]))))
+
     def _position(self, unit: int) -> int:
         found = np.flatnonzero(self.units == unit)
         if not len(found):
