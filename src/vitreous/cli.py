@@ -274,6 +274,41 @@ def structure(
 
 
 @app.command()
+def disentangle(
+    model: Annotated[str, typer.Argument(help="Such as timm:vit_small_patch14_dinov2 or bundled:scenes-text.")],
+    data: Annotated[str, typer.Argument(help="What `record` takes, or the folder of a store with what enters SITE.")],
+    out: Annotated[Path, typer.Option(help="Folder for the finding; the same folder goes on.")],
+    site: Annotated[str, typer.Option(help="mlp.out, attn.out, .q, .k, .v, or a layer's path.")] = "blocks.-1.mlp.out",
+    units: Annotated[str, typer.Option(help="'all', or numbers of units, e.g. 0,1,2.")] = "all",
+    top_k: Annotated[int | None, typer.Option(help="Strongest instances of a unit.")] = None,
+    tokens: Annotated[str, typer.Option(help="'all', or how many random tokens a sample.")] = "2",
+    min_cluster_size: Annotated[int | None, typer.Option(help="Instances of a cluster at least.")] = None,
+    expansion: Annotated[float | None, typer.Option(help="Sub-units a unit to aim for.")] = None,
+    clusterer: Annotated[str, typer.Option(help="auto, full or exact.")] = "auto",
+    weights: Weights = None,
+    settings: Settings = None,
+    seed: Seed = 0,
+    device: Device = "auto",
+    as_json: Json = False,
+) -> None:
+    """Splits units of a layer into sub-units that answer to one thing each. Killed and run again, it goes on."""
+    import vitreous as vt
+    from vitreous.cli_text import disentangle_facts, print_table
+
+    with _plain_errors():
+        subject = vt.load(model, weights=weights, device=device, **_parse_settings(settings))
+        stored = (Path(data) / "manifest.json").is_file()
+        source = vt.Store.open(data) if stored else _open_data(data, subject, None, "raise", seed)
+        asked: dict[str, Any] = {"top_k": top_k, "min_cluster_size": min_cluster_size, "expansion": expansion}
+        asked |= {"units": _parse_numbers("units", units) or "all", "clusterer": clusterer, "seed": seed}
+        many = _parse_numbers("tokens", tokens)
+        asked |= {"tokens_per_image": many[0] if many else "all", "out": out}
+        finding = vt.disentangle(subject, source, site, progress=sys.stderr.isatty(), **asked)
+    facts = disentangle_facts(finding)
+    typer.echo(json.dumps(facts, indent=1)) if as_json else print_table(f"{finding.site}: {out.resolve()}", [facts])
+
+
+@app.command()
 def train(
     recipe: Annotated[str | None, typer.Argument(help="Name of a recipe; without it, they are listed.")] = None,
     out: Annotated[Path | None, typer.Option(help="Folder for the run; the same folder goes on.")] = None,

@@ -423,3 +423,28 @@ def test_stores_of_another_model_or_site_and_hooked_models_are_refused(tiny, pic
         vt.disentangle(tiny, store, **settings())
     with pytest.raises(vt.SettingsError, match="takes image"):
         vt.disentangle(tiny, vt.TextSet.from_ids([[1, 2]]), **settings())
+
+
+def test_the_command_splits_pictures_and_stores_alike(tmp_path):
+    import json
+
+    from typer.testing import CliRunner
+
+    from vitreous.cli import app
+
+    def run(*words: str) -> dict:
+        done = CliRunner().invoke(app, ["disentangle", "bundled:scenes-mae", *words, "--units", "0,3", "--json"])
+        assert done.exit_code == 0, done.output
+        return json.loads(done.stdout)
+
+    few = ("--top-k", "100", "--min-cluster-size", "5", "--seed", "2", "--device", "cpu")
+    found = run("scenes:20", "--out", str(tmp_path / "a"), "--tokens", "6", *few)
+    assert (found["units"], found["instances"], found["top_k"]) == (2, 120, 100)
+    subject = vt.load("bundled:scenes-mae", device="cpu")
+    images = vt.scenes(20, size=64, seed=2)
+    vt.record(subject, images, "blocks.-1.mlp.hidden", tmp_path / "store", dtype="float32", progress=False)
+    assert run(str(tmp_path / "store"), "--out", str(tmp_path / "b"), "--tokens", "6", *few) == found
+    refused = CliRunner().invoke(
+        app, ["disentangle", "bundled:scenes-mae", "scenes:4", "--out", str(tmp_path / "c"), "--units", "999"]
+    )
+    assert refused.exit_code == 2 and "no such unit" in refused.output
