@@ -1,1 +1,1 @@
-"""What the papers compare with and measure by: class activation maps, concept vectors, object masks."""
+"""What the papers compare with and measure by: class activation maps, concept vectors, masks, sparse dictionaries."""
