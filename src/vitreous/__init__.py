@@ -35,6 +35,8 @@ if TYPE_CHECKING:
     from vitreous.judges.grids import top_pictures as top_pictures
     from vitreous.judges.llm_rank import llm_rank as llm_rank
     from vitreous.kernels.split_weights import split_weights as split_weights
+    from vitreous.labels import Labels as Labels
+    from vitreous.labels import label as label
     from vitreous.laws import check_laws as check_laws
     from vitreous.lenses.disentangle import Disentanglement as Disentanglement
     from vitreous.lenses.disentangle import disentangle as disentangle
@@ -68,6 +70,7 @@ _PUBLIC = {
     "ImageSet": "images",
     "JudgeError": "errors",
     "MobileSam": "baselines.mobile_sam",
+    "Labels": "labels",
     "ModelError": "errors",
     "Preprocess": "preprocess",
     "SettingsError": "errors",
@@ -90,6 +93,7 @@ _PUBLIC = {
     "gradcam": "baselines.gradcam",
     "grouped_ranks": "lenses.structure",
     "input_masks": "baselines.masks",
+    "label": "labels",
     "llm_rank": "judges.llm_rank",
     "load": "subjects",
     "object_masks": "baselines.masks",

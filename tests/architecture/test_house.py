@@ -25,7 +25,7 @@ FLOORS = (
     {"datasets", "scenery", "attention", "hooks"},
     {"laws", "store"},
     {"subjects", "recording", "subunits"},
-    {"baselines", "judges", "lenses", "training"},
+    {"baselines", "judges", "labels", "lenses", "training"},
     {"views"},
     {"render"},
     {"report"},

@@ -382,7 +382,12 @@ def test_top_pictures():
     np.testing.assert_array_equal(
         vt.top_pictures(torch.tensor(activations).half().float(), progress=False)[0], wanted[0]
     )
-    np.testing.assert_array_equal(vt.top_pictures(activations[:, 0], progress=False).shape, (6, 9))
+    assert vt.top_pictures(activations[:, 0], progress=False).shape == (6, 9)
+    mean = vt.top_pictures(activations, pool="mean", progress=False)[0]
+    np.testing.assert_array_equal(mean, np.argsort(-activations[..., 0].mean(1), kind="stable")[:9])
+    assert (vt.top_pictures(np.ones((20, 2)), progress=False) == -1).all()  # always the same
+    with pytest.raises(vt.SettingsError, match="no such way to pool tokens\n  given:    'sum'\n  accepted: max, mean"):
+        vt.top_pictures(activations, pool="sum")
 
 
 def test_a_grid_is_nine_squares_in_reading_order():

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 SIDE = 3
 SHOWN = SIDE * SIDE
 CELL = 336  # pixels of a cell, as in the paper
+POOLS = ("max", "mean")
 GAP = 6  # white pixels between cells
 
 Tops = Mapping[str, np.ndarray]
@@ -29,14 +30,20 @@ Tops = Mapping[str, np.ndarray]
 
 
 def top_pictures(
-    activations: Any, count: int = SHOWN, *, active_in: int = 1, batch_size: int = 256, progress: bool = True
+    activations: Any,
+    count: int = SHOWN,
+    *,
+    pool: str = "max",
+    active_in: int = 1,
+    batch_size: int = 256,
+    progress: bool = True,
 ) -> np.ndarray:
     """int64 (unit, count): the pictures with a unit's largest activations, strongest first; equal ones by number.
 
     `activations` (sample, token, unit) or (sample, unit), an array, tensor or site of a store: a picture counts with
-    its largest token. Units above zero in fewer than `active_in` pictures are not to be judged and hold -1. A sparse
-    unit is above zero in less than `count` pictures and is shown with some that do not activate it; `active_in=count`
-    leaves such units out.
+    its largest token, or with the mean of all (`pool="mean"`). Units above zero in fewer than `active_in` pictures, and
+    units that are the same in all, are not to be judged and hold -1. A sparse unit is above zero in less than `count`
+    pictures and is shown with some that do not activate it; `active_in=count` leaves such units out.
     """
     from tqdm.auto import tqdm  # type: ignore[import-untyped]
 
@@ -45,15 +52,18 @@ def top_pictures(
         raise SettingsError("activations are (sample, token, unit) or (sample, unit)", given=shape)
     if not 1 <= count <= shape[0] or active_in < 0:
         raise SettingsError("as many pictures as are shown must be there", given={"pictures": shape[0], "shown": count})
+    if pool not in POOLS:
+        raise SettingsError("no such way to pool tokens", given=pool, accepted=POOLS)
     top = TopK(shape[-1], count)
-    above = np.zeros(shape[-1], np.int64)
+    above, low, high = np.zeros(shape[-1], np.int64), np.full(shape[-1], np.inf), np.full(shape[-1], -np.inf)
     for start in tqdm(range(0, shape[0], batch_size), "top pictures", disable=not progress, delay=1, leave=False):
-        strongest = _strongest(activations[start : start + batch_size])
-        if np.isnan(strongest).any():
-            raise SettingsError("activations hold NaN", given=f"pictures {start} to {start + len(strongest) - 1}")
-        top.update(strongest)
-        above += (strongest > 0).sum(0)
-    return np.where((above >= active_in)[:, None], top.result().ids, -1)
+        values = _pooled(array_of(activations[start : start + batch_size]), pool)
+        if np.isnan(values).any():
+            raise SettingsError("activations hold NaN", given=f"pictures {start} to {start + len(values) - 1}")
+        top.update(values)
+        above += (values > 0).sum(0)
+        low, high = np.minimum(low, values.min(0)), np.maximum(high, values.max(0))
+    return np.where(((above >= active_in) & (high > low))[:, None], top.result().ids, -1)
 
 
 def draw(pictures: Sequence[Image], cell: int = CELL) -> np.ndarray:
@@ -119,6 +129,7 @@ def can_be_shown(tops: np.ndarray) -> np.ndarray:
     return np.flatnonzero((tops >= 0).all(1))
 
 
-def _strongest(batch: Any) -> np.ndarray:
-    values = array_of(batch)
-    return values.max(1) if values.ndim == 3 else values
+def _pooled(values: np.ndarray, pool: str) -> np.ndarray:
+    if values.ndim == 2:
+        return values
+    return values.max(1) if pool == "max" else values.mean(1, dtype=np.float32)
