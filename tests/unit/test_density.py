@@ -269,6 +269,9 @@ def test_what_cannot_be_clustered_is_refused_by_name():
     with pytest.raises(SettingsError, match=r"q is \(instance, input\)"):
         contribution_clusters(points, np.ones(4), min_cluster_size=10)
     wide = np.ones((1500, 300), np.float32)
+    wide[300:] = 0  # nothing added: these do not count
+    with pytest.raises(SettingsError, match="1 to 300"):
+        contribution_clusters(wide, np.ones(300), min_cluster_size=10, min_samples=301)
     wide[1200, 3] = np.inf
     with pytest.raises(SettingsError, match="row 1200"):
         contribution_clusters(wide, np.ones(300), min_cluster_size=10)

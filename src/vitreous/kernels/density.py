@@ -14,6 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from vitreous.errors import SettingsError
+from vitreous.kernels.density_cores import single_threaded_products
 from vitreous.kernels.density_pairs import Cloud, nearest
 from vitreous.kernels.density_reduce import (
     contributions,
@@ -29,7 +30,7 @@ METHODS = ("auto", "exact", "full")
 SELECTIONS = ("leaf", "eom")
 DIMS = 64
 SMALL = 1024  # points that are not worth a projection
-SAMPLE = 8192  # points of a sample at least
+SAMPLE = 16_384  # points of a sample at least
 SCALED_SIZE = 20  # min_cluster_size in a sample at least: below, chance splits clusters
 SCALED_SAMPLES = 5  # min_samples in a sample at least, if that many were asked for
 BLOCK = 1 << 15  # points that join the clusters of a sample at a time
@@ -79,10 +80,11 @@ def density_clusters(
     if method == "exact":
         return _by_scikit_learn(points, rule)
     points = np.ascontiguousarray(points, None if points.dtype == np.float64 else np.float32)
-    if method == "full" or len(points) <= SMALL or points.shape[1] <= 2 * dims:
-        return _clusters(whole_cloud(points), rule, "full", method, seed)
-    cloud = reduced_cloud(points.astype(np.float32, copy=False), dims, np.random.default_rng(seed))
-    return _clusters(cloud, rule, f"pca {dims}", method, seed)
+    with single_threaded_products():
+        if method == "full" or len(points) <= SMALL or points.shape[1] <= 2 * dims:
+            return _clusters(whole_cloud(points), rule, "full", method, seed)
+        cloud = reduced_cloud(points.astype(np.float32, copy=False), dims, np.random.default_rng(seed))
+        return _clusters(cloud, rule, f"pca {dims}", method, seed)
 
 
 def contribution_clusters(
@@ -118,12 +120,13 @@ def contribution_clusters(
             seed=seed,
         )
         return _spread(found, alive, len(q))
-    cloud = reduced_contributions(q, weight, dims, np.random.default_rng(seed))
-    alive = np.flatnonzero(cloud.half)
-    if len(alive) < 2 * min_cluster_size:
-        return _all_noise(len(q), f"pca {dims}")
-    cloud = cloud if len(alive) == len(q) else cloud.take(alive)
-    return _spread(_clusters(cloud, rule, f"pca {dims}", method, seed), alive, len(q))
+    with single_threaded_products():
+        cloud = reduced_contributions(q, weight, dims, np.random.default_rng(seed))
+        alive = np.flatnonzero(cloud.half)
+        if len(alive) < 2 * min_cluster_size:
+            return _all_noise(len(q), f"pca {dims}")
+        cloud = cloud if len(alive) == len(q) else cloud.take(alive)
+        return _spread(_clusters(cloud, rule, f"pca {dims}", method, seed), alive, len(q))
 
 
 def _checked(points: np.ndarray, size: int, samples: int | None, selection: str, method: str, dims: int) -> _Rule:
@@ -139,9 +142,14 @@ def _checked(points: np.ndarray, size: int, samples: int | None, selection: str,
     if method not in METHODS:
         raise SettingsError("no such clustering method", given=method, accepted=METHODS)
     samples = size if samples is None else samples
-    if samples > len(points) >= 2 * size:
-        raise SettingsError("min_samples is more than there are points", given=samples, accepted=f"1 to {len(points)}")
+    if len(points) >= 2 * size:
+        _enough(samples, len(points))
     return _Rule(size, samples, selection)
+
+
+def _enough(min_samples: int, count: int) -> None:
+    if min_samples > count:
+        raise SettingsError("min_samples is more than there are points", given=min_samples, accepted=f"1 to {count}")
 
 
 def _by_scikit_learn(points: np.ndarray, rule: _Rule) -> Clusters:
@@ -159,6 +167,7 @@ def _by_scikit_learn(points: np.ndarray, rule: _Rule) -> Clusters:
 
 def _clusters(cloud: Cloud, rule: _Rule, done: str, method: str, seed: int) -> Clusters:
     count = len(cloud.half)
+    _enough(rule.min_samples, count)
     size = min(count, max(SAMPLE, math.ceil(SCALED_SIZE * count / rule.min_cluster_size)))
     if method == "full" or 2 * size > count:
         flat, _ = _flat(cloud, rule)

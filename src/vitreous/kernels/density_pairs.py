@@ -9,13 +9,17 @@ Edges are as long as the mutual reachability max(core_a, core_b, d). All lengths
 
 from __future__ import annotations
 
+import math
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit, prange
+from numba import njit
 
-ROWS, COLUMNS = 512, 4096  # of a tile
-LANES = 32  # columns looked at together
+from vitreous.kernels.density_cores import over_rows
+
+ROWS, COLUMNS = 256, 2048  # of a tile
+LANES = 16  # columns looked at together
+PEEK = 256  # columns that tell how near the nearest are
 
 
 class Cloud(NamedTuple):
@@ -37,33 +41,56 @@ class Near(NamedTuple):
 
 
 def nearest(rows: Cloud, columns: Cloud, k: int, own: bool = False) -> Near:
-    """The k nearest `columns` of every row. `own`: the two are the same points, and none is its own neighbour."""
+    """The k nearest `columns` of every row. `own`: the two are the same points, and none is its own neighbour.
+
+    A look at some columns tells how near a point must be to be looked at. Where that was too near for k of them,
+    the row is done again without.
+    """
     count, kind = len(rows.half), rows.half.dtype
-    ids, squares = np.empty((count, k), np.int32), np.empty((count, k), kind)
+    near = Near(np.empty((count, k), np.int32), np.empty((count, k), kind), np.zeros(count, kind))
     if k == 0:
-        return Near(ids, squares, np.zeros(count, kind))
-    room = 2 * k + LANES
-    best, best_ids = np.empty((ROWS, room), kind), np.empty((ROWS, room), np.int32)
-    filled, floor = np.empty(ROWS, np.int64), np.empty(ROWS, kind)
-    for first in range(0, count, ROWS):
-        part = rows.coordinates[first : first + ROWS]
-        filled[:], floor[:] = 0, -np.inf
-        for tile, start in _tiles(part, columns.coordinates, 0):
-            half = columns.half[start : start + tile.shape[1]]
-            _keep_best(tile, half, start, first if own else -1, k, best, best_ids, filled, floor)
-        to = slice(first, first + len(part))
-        _write_best(k, best, best_ids, filled, rows.half[to], ids[to], squares[to])
-    return Near(ids, squares, squares.max(1))
+        return near
+    peek = columns.take(np.arange(0, len(columns.half), max(len(columns.half) // PEEK, 1)))
+    rank = math.ceil((2 * k + 8) * len(peek.half) / len(columns.half)) + 3
+
+    def piece(rows_here: slice) -> None:
+        to = np.arange(rows_here.start, rows_here.stop)
+        floor = np.full(len(to), -np.inf, kind)
+        if rank < len(peek.half):
+            _floors(rows.coordinates[to] @ peek.coordinates.T - peek.half, rank, floor)
+        while len(to):
+            missed = _nearest_of(rows.take(to), columns, k, to if own else np.full(len(to), -1), floor, to, near)
+            to, floor = to[missed], np.full(len(missed), -np.inf, kind)
+
+    over_rows(count, ROWS, piece)
+    near.radius[:] = near.squares.max(1)
+    return near
+
+
+def _nearest_of(
+    part: Cloud, columns: Cloud, k: int, names: np.ndarray, floor: np.ndarray, to: np.ndarray, near: Near
+) -> np.ndarray:
+    """Writes the neighbours of some rows to `near` at `to`; returns the rows that have fewer than k above `floor`."""
+    room = 3 * k + 2 * LANES
+    best, best_ids = np.empty((len(to), room), part.half.dtype), np.empty((len(to), room), np.int32)
+    filled = np.zeros(len(to), np.int64)
+    for tile, start in _tiles(part.coordinates, columns.coordinates, 0):
+        half = columns.half[start : start + tile.shape[1]]
+        _keep_best(tile, half, start, names, k, best, best_ids, filled, floor)
+    _write_best(k, best, best_ids, filled, part.half, to, near.ids, near.squares)
+    return np.flatnonzero(filled < k)
 
 
 def closest_outside(cloud: Cloud, core: np.ndarray, component: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """The shortest edge of every point to another component: its length and its other end, (point,)."""
     lengths = np.full(len(core), np.inf, core.dtype)
     ends = np.zeros(len(core), np.int64)
-    for first in range(0, len(core), ROWS):
-        part = cloud.coordinates[first : first + ROWS]
-        for tile, start in _tiles(part, cloud.coordinates, 0):
-            _shortest_outside(tile, cloud.half, core, component, first, start, lengths, ends)
+
+    def piece(rows: slice) -> None:
+        for tile, start in _tiles(cloud.coordinates[rows], cloud.coordinates, 0):
+            _shortest_outside(tile, cloud.half, core, component, rows.start, start, lengths, ends)
+
+    over_rows(len(core), ROWS, piece)
     return lengths, ends
 
 
@@ -74,17 +101,20 @@ def shorten_between(cloud: Cloud, core: np.ndarray, bounds: np.ndarray, known: n
     Components lie one after the other, at `bounds` (component + 1,). Only the part above the diagonal is used.
     """
     component = np.repeat(np.arange(len(known)), np.diff(bounds))
-    for first in range(0, len(core), ROWS):
-        part = cloud.coordinates[first : first + ROWS]
-        lengths = known[component[first : first + ROWS]].copy()
+
+    def piece(rows: slice) -> list[tuple[int, int, int, float]]:
+        lengths = known[component[rows]]
         columns = np.full(lengths.shape, -1, np.int64)
-        for tile, start in _tiles(part, cloud.coordinates, first):
-            _shortest_by_component(tile, cloud.half, core, component, bounds, first, start, lengths, columns)
-        for row, other in np.argwhere(columns >= 0):
-            mine = component[first + row]
-            if lengths[row, other] < known[mine, other]:
-                known[mine, other] = lengths[row, other]
-                ends[mine, other] = first + row, columns[row, other]
+        for tile, start in _tiles(cloud.coordinates[rows], cloud.coordinates, rows.start):
+            _shortest_by_component(tile, cloud.half, core, component, bounds, rows.start, start, lengths, columns)
+        found = np.nonzero(columns >= 0)
+        return list(zip(rows.start + found[0], found[1], columns[found], lengths[found], strict=True))
+
+    for edges in over_rows(len(core), ROWS, piece):
+        for row, other, column, length in edges:
+            if length < known[component[row], other]:
+                known[component[row], other] = length
+                ends[component[row], other] = row, column
 
 
 def _tiles(part: np.ndarray, columns: np.ndarray, begin: int):
@@ -126,27 +156,35 @@ def _keep_largest(values, ids, count, k):
     return smallest
 
 
-@njit(parallel=True, cache=True, nogil=True, fastmath={"nnan", "nsz", "reassoc", "contract"})
-def _keep_best(tile, half, start, own, k, best, best_ids, filled, floor):
+@njit(cache=True, nogil=True)
+def _floors(values, rank, floors):
+    """The value of that rank in every row, from 1, largest first."""
+    unused = np.empty(values.shape[1], np.int32)
+    for row in range(values.shape[0]):
+        floors[row] = _keep_largest(values[row], unused, values.shape[1], rank)
+
+
+@njit(cache=True, nogil=True, fastmath={"nnan", "nsz", "reassoc", "contract"})
+def _keep_best(tile, half, start, names, k, best, best_ids, filled, floor):
     """Adds a tile's columns to the rows' best: those with the largest a.b - half_b. Most lanes hold none."""
     rows, width = tile.shape
-    for row in prange(rows):
+    for row in range(rows):
         values, ids = best[row], best_ids[row]
         count, least = filled[row], floor[row]
-        if own >= 0 and 0 <= own + row - start < width:
-            tile[row, own + row - start] = -np.inf
+        if 0 <= names[row] - start < width:
+            tile[row, names[row] - start] = -np.inf
         for left in range(0, width, LANES):
-            right = min(left + LANES, width)
-            highest = tile[row, left] - half[left]
-            for j in range(left, right):
-                highest = max(highest, tile[row, j] - half[j])
+            products, halves = tile[row, left : left + LANES], half[left : left + LANES]
+            highest = products[0] - halves[0]
+            for j in range(products.shape[0]):
+                highest = max(highest, products[j] - halves[j])
             if highest <= least:
                 continue
-            for j in range(left, right):
-                value = tile[row, j] - half[j]
+            for j in range(products.shape[0]):
+                value = products[j] - halves[j]
                 if value > least:
                     values[count] = value
-                    ids[count] = start + j
+                    ids[count] = start + left + j
                     count += 1
             if count > values.shape[0] - LANES:
                 least = _keep_largest(values, ids, count, k)
@@ -154,18 +192,19 @@ def _keep_best(tile, half, start, own, k, best, best_ids, filled, floor):
         filled[row], floor[row] = count, least
 
 
-@njit(parallel=True, cache=True, nogil=True)
-def _write_best(k, best, best_ids, filled, half, ids, squares):
-    for row in prange(ids.shape[0]):
-        _keep_largest(best[row], best_ids[row], filled[row], k)
-        for n in range(k):
-            ids[row, n] = best_ids[row, n]
-            squares[row, n] = max(2 * (half[row] - best[row, n]), 0.0)
+@njit(cache=True, nogil=True)
+def _write_best(k, best, best_ids, filled, half, to, ids, squares):
+    for row in range(to.shape[0]):
+        if filled[row] >= k:
+            _keep_largest(best[row], best_ids[row], filled[row], k)
+            for n in range(k):
+                ids[to[row], n] = best_ids[row, n]
+                squares[to[row], n] = max(2 * (half[row] - best[row, n]), 0.0)
 
 
-@njit(parallel=True, cache=True, nogil=True)
+@njit(cache=True, nogil=True)
 def _shortest_outside(tile, half, core, component, first, start, lengths, ends):
-    for row in prange(tile.shape[0]):
+    for row in range(tile.shape[0]):
         a = first + row
         for j in range(tile.shape[1]):
             b = start + j
@@ -177,10 +216,10 @@ def _shortest_outside(tile, half, core, component, first, start, lengths, ends):
                     ends[a] = b
 
 
-@njit(parallel=True, cache=True, nogil=True, fastmath={"nnan", "nsz", "reassoc", "contract"})
+@njit(cache=True, nogil=True, fastmath={"nnan", "nsz", "reassoc", "contract"})
 def _shortest_by_component(tile, half, core, component, bounds, first, start, lengths, columns):
     """For every row the shortest edge to each later component that is shorter than what stands in `lengths`."""
-    for row in prange(tile.shape[0]):
+    for row in range(tile.shape[0]):
         a = first + row
         other = max(component[start], component[a] + 1)
         while other < bounds.shape[0] - 1 and bounds[other] < start + tile.shape[1]:

@@ -8,14 +8,18 @@ Contributions c = w * q are never formed: R c = (R diag w) q and |c|^2 = q^2 . w
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 
 from vitreous.errors import SettingsError
+from vitreous.kernels.density_cores import over_rows
 from vitreous.kernels.density_pairs import Cloud
 
 LEARN = 4096  # points that the subspace is learned from
 SPARE = 16  # more directions than asked for while it is learned
 ROUNDS = 3
+PIECE = 2048  # rows that a core takes at a time
 BLOCK = 512  # rows in memory at a time
 
 
@@ -27,7 +31,9 @@ def whole_cloud(points: np.ndarray) -> Cloud:
 def reduced_cloud(points: np.ndarray, dims: int, rng: np.random.Generator) -> Cloud:
     """float32 (point, dim) -> coordinates (point, dims) in the subspace of most energy, and the true norms."""
     frame = _subspace(points[_some(len(points), LEARN, rng)], dims, rng)
-    return Cloud(points @ frame, whole_cloud(points).half)
+    coordinates = np.empty((len(points), dims), np.float32)
+    over_rows(len(points), PIECE, lambda rows: np.matmul(points[rows], frame, out=coordinates[rows]))
+    return Cloud(coordinates, whole_cloud(points).half)
 
 
 def reduced_contributions(q: np.ndarray, weight: np.ndarray, dims: int, rng: np.random.Generator) -> Cloud:
@@ -39,17 +45,21 @@ def reduced_contributions(q: np.ndarray, weight: np.ndarray, dims: int, rng: np.
     frame = _subspace(contributions(q[some], weight, some), dims, rng) * weight[:, None]
     power = weight * weight
     coordinates, half = np.empty((len(q), dims), np.float32), np.empty(len(q), np.float32)
-    buffer = np.empty((BLOCK, len(weight)), np.float32)  # reused: fresh memory costs more than the products
-    for start in range(0, len(q), BLOCK):
-        to = slice(start, start + BLOCK)
-        block = buffer[: len(half[to])]
-        np.copyto(block, q[to])
-        np.matmul(block, frame, out=coordinates[to])
-        np.multiply(block, block, out=block)
-        norm = np.sqrt(block @ power)
-        refuse_non_finite(norm, np.arange(len(q))[to])
-        coordinates[to] /= np.where(norm > 0, norm, 1)[:, None]
-        half[to] = (norm > 0) / 2
+
+    def piece(rows: slice) -> None:
+        buffer = np.empty((BLOCK, len(weight)), np.float32)  # reused: fresh memory costs more than the products
+        for start in range(rows.start, rows.stop, BLOCK):
+            to = slice(start, min(start + BLOCK, rows.stop))
+            block = buffer[: to.stop - start]
+            np.copyto(block, q[to])
+            np.matmul(block, frame, out=coordinates[to])
+            np.multiply(block, block, out=block)
+            norm = np.sqrt(block @ power)
+            refuse_non_finite(norm, np.arange(start, to.stop))
+            coordinates[to] /= np.where(norm > 0, norm, 1)[:, None]
+            half[to] = (norm > 0) / 2
+
+    over_rows(len(q), PIECE, piece)
     return Cloud(coordinates, half)
 
 
@@ -81,8 +91,19 @@ def _some(count: int, most: int, rng: np.random.Generator) -> np.ndarray:
 def _subspace(points: np.ndarray, dims: int, rng: np.random.Generator) -> np.ndarray:
     """Orthonormal directions of most energy, (dim, dims): subspace iteration (Halko et al. 2011, algorithm 4.4)."""
     trial = rng.standard_normal((points.shape[1], dims + SPARE), np.float32)
+
+    def applied(part: np.ndarray) -> np.ndarray:
+        return part.T @ (part @ trial)
+
+    def energy(part: np.ndarray) -> np.ndarray:
+        inner = part @ trial
+        return inner.T @ inner
+
     for _ in range(ROUNDS):
-        trial, _ = np.linalg.qr(points.T @ (points @ trial))
-    inner = points @ trial
-    turn = np.linalg.eigh(inner.T @ inner).eigenvectors  # least energy first
+        trial = np.linalg.qr(_summed(points, applied)).Q
+    turn = np.linalg.eigh(_summed(points, energy)).eigenvectors  # least energy first
     return np.ascontiguousarray(trial @ turn[:, : -dims - 1 : -1])
+
+
+def _summed(points: np.ndarray, work: Callable[[np.ndarray], np.ndarray]) -> np.ndarray:
+    return np.sum(over_rows(len(points), PIECE // 2, lambda rows: work(points[rows])), axis=0)
