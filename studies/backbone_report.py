@@ -24,8 +24,8 @@ Lines = list[tuple[str, str, str, dict[str, np.ndarray]]]
 
 def put_tables(results: dict[str, Any], page: Path) -> None:
     """Replaces what stands between the markers of the page; a page that is not there is made of the tables alone."""
-    made = {"models": _models, "states": _states, "tokens": _tokens, "nearest": _nearest, "tests": _tests}
-    tables = {name: make(results) for name, make in made.items()}
+    made = {"models": _models, "settings": _settings, "states": _states, "tokens": _tokens, "nearest": _nearest}
+    tables = {name: make(results) for name, make in {**made, "tests": _tests}.items()}
     if not page.exists():
         page.write_text("\n".join(f"<!-- table: {name} -->\n<!-- end -->\n" for name in tables))
     text = page.read_text()
@@ -40,16 +40,34 @@ def _lines(rows: list[list[str]]) -> str:
 
 
 def _models(results: dict[str, Any]) -> list[list[str]]:
-    head = "model, performance, samples, units, dead, nearly dead, clusters, mean size, largest, inefficient, "
-    rows = [(head + "two channels, every second channel, without nearly dead, as printed").split(", ")]
+    """Tables 11 and 12: performance, and clusters at threshold 1 with all channels."""
+    rows = [
+        "model, performance, samples, units, dead, nearly dead, clusters, mean size, largest, inefficient".split(", ")
+    ]
     for name, model in results["models"].items():
         found = model["trained"][FIRST]
-        one, nearly, parts = found["thresholds"]["1"], found["nearly dead"], found["slices"]
+        one = found["thresholds"]["1"]
         performance = ", ".join(f"{what} {score:.3f}" for what, score in model.get("accuracy", {}).items())
-        counts = [model["samples"], found["units"], found["dead"], nearly["units"], one["clusters"]]
-        sizes = [one["mean size"], one["largest"], one["inefficient"], parts["two channels"]["mean size"]]
-        sizes += [parts["every second channel"], nearly["mean size without"], found["mean size as printed"]]
-        rows.append([name, performance, *(f"{count:,}" for count in counts), *map(_number, sizes)])
+        counts = [model["samples"], found["units"], found["dead"], found["nearly dead"]["units"], one["clusters"]]
+        sizes = [one["mean size"], one["largest"], one["inefficient"]]
+        rows.append([name, performance, *map(_number, [*counts, *sizes])])
+    return rows
+
+
+def _settings(results: dict[str, Any]) -> list[list[str]]:
+    """Mean sizes at threshold 1 under other settings."""
+    head = "model, all channels, every second channel, two channels, half the samples, without nearly dead, as printed"
+    rows = [head.split(", ")]
+    for name, model in results["models"].items():
+        found = model["trained"][FIRST]
+        parts = found["slices"]
+        sizes = [
+            found["thresholds"]["1"]["mean size"],
+            parts["every second channel"],
+            parts["two channels"]["mean size"],
+        ]
+        sizes += [found["half the samples"]["mean size"], found["nearly dead"]["mean size without"]]
+        rows.append([name, *map(_number, [*sizes, found["mean size as printed"]])])
     return rows
 
 
@@ -89,12 +107,14 @@ def _tokens(results: dict[str, Any]) -> list[list[str]]:
 
 def _nearest(results: dict[str, Any]) -> list[list[str]]:
     some = next(iter(results["models"].values()))["trained"][FIRST]
-    rows = [["model", "state", *(f"quantile {q}" for q in some["nearest distance"]), *some["nearest is"]]]
+    quantiles = [f"quantile {q}" for q in some["nearest distance"]]
+    rows = [["model", "state", "change a block", *quantiles, *some["nearest is"]]]
     for name, model in results["models"].items():
         for state in _states_of(model):
             found = model[state][FIRST]
             distances = [f"{d:.2f}" for d in found["nearest distance"].values()]
-            rows.append([name, state, *distances, *(f"{share:.0%}" for share in found["nearest is"].values())])
+            shares = [f"{share:.0%}" for share in found["nearest is"].values()]
+            rows.append([name, state, f"{found['change a block']:.2f}", *distances, *shares])
     return rows
 
 

@@ -18,6 +18,7 @@ import hashlib
 import sys
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from itertools import combinations
 from math import pi
 from pathlib import Path
@@ -168,6 +169,12 @@ def nearest(x: np.ndarray, chunk: int = 1024) -> tuple[np.ndarray, dict[str, flo
     return distances, {name: _short(which.mean()) for name, which in shares.items()}
 
 
+def change(x: np.ndarray) -> float:
+    """How much a block changes a unit: the spread over samples of what it adds, as a share of its own; the median."""
+    spread = x[:, 1:].std(0)
+    return _short(np.median((x[:, 1:] - x[:, :-1]).std(0)[spread > 0] / spread[spread > 0]))
+
+
 # -- one model
 
 
@@ -184,12 +191,19 @@ def sweep(x: np.ndarray, thresholds: tuple[float, ...]) -> tuple[dict[str, Any],
     return result, {f"sizes {t}": group_sizes(found, counted) for t, found in labels.items()}
 
 
+def histograms(arrays: Arrays) -> dict[str, dict[str, int]]:
+    """Threshold -> size -> groups of that size."""
+    named = {name.removeprefix("sizes "): sizes for name, sizes in arrays.items() if name.startswith("sizes ")}
+    counted = {t: np.unique(sizes, return_counts=True) for t, sizes in named.items()}
+    return {t: {str(size): int(n) for size, n in zip(*found, strict=True)} for t, found in counted.items()}
+
+
 def why(x: np.ndarray) -> tuple[dict[str, Any], Arrays]:
     """How far the nearest unit is and where, and what constant units would do if they were joined."""
     distances, shares = nearest(x)
     quantiles = {f"{q:g}": _short(np.quantile(distances, q)) for q in SHOWN}
     result = {"mean size as printed": as_printed(x), "nearest distance": quantiles, "nearest is": shares}
-    return result, {"nearest": distances}
+    return result | {"change a block": change(x)}, {"nearest": distances}
 
 
 def settings(x: np.ndarray) -> dict[str, Any]:
@@ -222,7 +236,7 @@ def study(backbone: Backbone, known: dict[Any, Any]) -> tuple[dict[str, Any], di
         for found, arrays in (why(parts[FIRST]), (settings(parts[FIRST]) if state == "trained" else {}, {})):
             first |= found
             kept[state] |= arrays
-        result[state] = {FIRST: first, **result[state]}
+        result[state] = {FIRST: first | {"histogram": histograms(kept[state])}, **result[state]}
         if state == "trained":
             result |= {"layers": x.shape[1], "channels": x.shape[3], "samples": len(x)}
             kept[state] |= {"token 0": x[:, -1, wanted.index(0)]} if 0 in wanted else {}
@@ -300,6 +314,10 @@ def backbones(data: Path, folder: Path | None, quick: bool) -> Iterator[Backbone
         yield sentence_backbone(folder, texts)
 
 
+def _fewer_tokens(backbone: Backbone) -> Backbone:
+    return replace(backbone, tokens={n: t for n, t in backbone.tokens.items() if n in (FIRST, "class token")})
+
+
 def main(arguments: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=Path, required=True)
@@ -313,6 +331,7 @@ def main(arguments: list[str] | None = None) -> None:
     kept: dict[str, dict[str, Arrays]] = {}
     known: dict[Any, Any] = {}
     for backbone in backbones(given.data, given.minilm, given.quick):
+        backbone = _fewer_tokens(backbone) if given.quick else backbone
         name = backbone.subject.name
         models[name], kept[name] = study(backbone, known)
         if name.startswith("tin-vit"):

@@ -59,6 +59,14 @@ def test_the_nearest_unit_is_found_and_placed(planted):
     assert sum(shares.values()) == pytest.approx(1, abs=1e-3)
 
 
+def test_change_is_what_a_block_adds_to_a_unit():
+    x = np.random.default_rng(0).normal(size=(5000, 1, 1, 8))
+    added = np.random.default_rng(1).normal(size=(5000, 1, 1, 8))
+    twice = np.concatenate([x, x + 0.75 * added], 1)
+    assert study.change(twice) == pytest.approx(0.75 / (1 + 0.75**2) ** 0.5, abs=0.01)
+    assert study.change(np.concatenate([x, x + 5], 1)) < 1e-6  # a shift tells the samples apart no better
+
+
 @pytest.mark.parametrize("threshold", study.THRESHOLDS)
 def test_a_threshold_stands_for_a_correlation(threshold):
     rho, rng = study.correlation_at(threshold), np.random.default_rng(0)
@@ -107,12 +115,14 @@ def test_a_quick_run(data_root, tmp_path):
     text, story = (results["models"][name] for name in ("tin-vit-text", "stories15M"))
     assert text["fresh"] == results["models"]["tin-vit-mae"]["fresh"]
     assert text["accuracy"]["class texts"] > 0.3
+    sizes = text["trained"]["first three"]["histogram"]["4"]
+    assert sum(int(size) * groups for size, groups in sizes.items()) == 12 * 3 * 256
     assert story["trained"]["first three"]["dead"] == 6 * 288  # the start token is the same in every text
     assert story["trained"]["first three"]["different states"][0] == 1
     assert len(results["tests"]) == 2 * (1 + 3 * 2)
     assert (tmp_path / "structure_backbones.png").stat().st_size < 300_000
     page = (tmp_path / "structure_backbones.md").read_text()
-    assert page.count("<!-- table:") == 5 and "| tin-vit-mae | shuffled |" in page
+    assert page.count("<!-- table:") == 6 and "| tin-vit-mae | shuffled |" in page
 
 
 @pytest.mark.data
