@@ -2,6 +2,8 @@ from __future__ import annotations
 
 import copy
 import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -202,6 +204,46 @@ def test_many_undecided_pairs_are_settled_in_pieces(monkeypatch):
     monkeypatch.setattr(device_clusters, "PAIRS", 7)
     test_the_route_of_a_device_gives_the_same_clusters("one factor 0.999")
     test_the_route_of_a_device_gives_the_same_clusters("copies")
+
+
+FUSED = """
+import torch
+from vitreous.kernels import device_clusters, triton_pairs
+from vitreous.kernels.near_pairs import near_components
+
+g = torch.Generator().manual_seed(0)
+x = torch.randn(600, 70, generator=g)
+x[:, 30:50] = x[:, :20].exp() + 0.05 * torch.randn(600, 20, generator=g)  # near, but not by the squared distance alone
+x[:, 65:] = 0.999**0.5 * x[:, :1] + 0.001**0.5 * torch.randn(600, 5, generator=g)
+triton_pairs.STEP = 256  # three steps a pair, the last one not full
+for limit in (0.5, 600.0, 1500.0, 1e9):
+    rows, _ = device_clusters.rank_bins(x, 100)
+    squared = device_clusters.squared_distances(rows, 100)
+    squared[7, :] = squared[:, 7] = triton_pairs.FAR  # a unit that is not to be joined
+    ours = triton_pairs.join(rows, squared, limit, 100)
+    others = torch.tensor([n for n in range(70) if n != 7])
+    expected = torch.arange(70)
+    expected[others] = others[torch.from_numpy(near_components(rows[others].numpy(), limit))]
+    assert torch.equal(ours, expected), (limit, ours, expected)
+    print(limit, len(ours.unique()))
+"""
+
+
+@pytest.mark.slow
+def test_the_fused_kernel_joins_the_same_units():
+    """By Triton's interpreter, without a GPU."""
+    pytest.importorskip("triton")
+    env = {**os.environ, "TRITON_INTERPRET": "1", "OMP_NUM_THREADS": "1"}
+    done = subprocess.run([sys.executable, "-c", FUSED], env=env, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    found = [int(line.split()[1]) for line in done.stdout.splitlines()]
+    assert found[0] == 70 > found[1] > found[2] > found[3] == 2
+
+
+def test_more_samples_than_32_bits_hold_are_refused():
+    assert device_clusters.most_samples(100) == 219_108
+    with pytest.raises(ValueError, match="do not fit 32 bits"):
+        device_clusters.squared_distances(torch.zeros(1, 40_000, dtype=torch.uint8), 256)
 
 
 def test_evaluation_and_frozen_passes_leave_no_trace():

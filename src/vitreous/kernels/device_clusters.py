@@ -63,11 +63,15 @@ def float_components(columns: Tensor, limit: float, usable: Tensor, block: int =
     return components(near, torch.arange(len(columns), device=columns.device))
 
 
+def most_samples(bins: int) -> int:
+    """Whose squared distance fits 32 bits."""
+    return (2**31 - 1) // (bins - 1) ** 2
+
+
 def squared_distances(rows: Tensor, bins: int) -> Tensor:
     """uint8 (unit, sample) -> int32 (unit, unit), exact."""
     units, samples = rows.shape
-    most = (2**31 - 1) // (bins - 1) ** 2
-    if samples > most:
+    if samples > (most := most_samples(bins)):
         raise ValueError(f"{samples} samples of {bins} bins do not fit 32 bits: at most {most}")
     padded = torch.zeros(-(-units // UNITS) * UNITS, -(-samples // 8) * 8, dtype=torch.int8, device=rows.device)
     padded[:units, :samples] = (rows.to(torch.int16) - bins // 2).to(torch.int8)

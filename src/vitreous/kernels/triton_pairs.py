@@ -17,6 +17,7 @@ from torch import Tensor
 
 COLUMNS = 64
 STEP = 2048
+FAR = 2**31 - 1  # the squared distance of units that must not be joined
 
 
 @triton.jit
@@ -81,7 +82,7 @@ def join(rows: Tensor, squared: Tensor, limit: float, bins: int) -> Tensor:
     units, samples = rows.shape
     root = torch.arange(units, device=rows.device)
     grid = (units, triton.cdiv(units, COLUMNS))
-    whole, most = math.ceil(limit), math.ceil((bins - 1) * limit)
+    whole, most = math.ceil(limit), min(math.ceil((bins - 1) * limit), FAR)
     _join[grid](rows.contiguous(), squared.contiguous(), root, units, samples, whole, most, COLUMNS=COLUMNS, STEP=STEP)
     for _ in range(max(1, math.ceil(math.log2(units)))):
         root = root[root]

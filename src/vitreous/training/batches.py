@@ -25,6 +25,8 @@ Batch = tuple[Tensor, Tensor]
 SCENES = {"train": (8192, 0), "test": (1024, 8192)}  # how many, and the number of the first
 TRAIN_SPLITS, TEST_SPLITS = ("train", "trainval"), ("test", "val")  # the first that a data set has
 TEST_BATCH = 2048
+TEST_BYTES = 4 << 30  # test pictures that are kept on the device
+MOST_READ = 200_000  # pictures that are read once for their fingerprint before a run begins
 
 
 class Batches(Protocol):
@@ -142,8 +144,8 @@ class Pictures:
 
         self.recipe, self.device, self.share = recipe, device, share
         self.steps, self.classes = steps_of(len(train), recipe.batch), len(train.classes or ())
-        self.fingerprints = {train.name: train.fingerprint, test.name: test.fingerprint}
-        self._workers = default_workers() if workers is None else workers
+        self.fingerprints = {images.name: identity(images) for images in (train, test)}
+        self._workers = default_workers(share.ranks) if workers is None else workers
         common = {"input_size": (3, recipe.size, recipe.size), "use_prefetcher": True}
         augment = _keep_a_bit(create_transform(**common, is_training=True, **recipe.augmentation))
         self._train = Augmented(train, augment, recipe.seed)
@@ -162,13 +164,14 @@ class Pictures:
             yield (self._move(next(stream)) for _ in range(self.steps))
 
     def test(self) -> Iterator[Batch]:
-        """Prepared once: nothing about them is random."""
-        if not self._tested:
-            keys = [[(0, i) for i in part] for part in np.split(np.arange(len(self._test)), _cuts(len(self._test)))]
-            loader = self._loader(self._test, [[(e, int(i)) for e, i in part] for part in keys])
-            self._tested = [(x.to(self.device), y.to(self.device)) for x, y in loader]
-        for x, y in self._tested:
-            yield _normalised(x), y
+        """Prepared once, since nothing about them is random, unless they would fill the device."""
+        count = len(self._test)
+        keys = [[(0, i) for i in range(n, min(n + TEST_BATCH, count))] for n in range(0, count, TEST_BATCH)]
+        fit = count * 3 * (self.recipe.size or 0) ** 2 <= TEST_BYTES
+        if fit and not self._tested:
+            self._tested = [(x.to(self.device), y.to(self.device)) for x, y in self._loader(self._test, keys)]
+        for x, y in self._tested if fit else self._loader(self._test, keys):
+            yield self._move((x, y))
 
     def _loader(self, pictures: Augmented, keys: Any) -> Any:
         from torch.utils.data import DataLoader
@@ -260,11 +263,20 @@ def _at_least_one(level: Any, *arguments: Any) -> tuple[int]:
     return (max(1, level(*arguments)[0]),)
 
 
-def _cuts(count: int) -> np.ndarray:
-    return np.arange(TEST_BATCH, count, TEST_BATCH)
+def identity(images: ImageSet) -> str:
+    """What tells these pictures from others: their fingerprint; of very many, that of names and labels alone."""
+    if len(images) <= MOST_READ:
+        return images.fingerprint
+    import hashlib
+
+    assert images.labels is not None
+    whole = hashlib.sha256("\n".join(images.ids).encode())
+    whole.update(np.asarray(images.labels, np.int64).tobytes())
+    return f"{len(images)} names and labels {whole.hexdigest()}"
 
 
-def default_workers() -> int:
+def default_workers(ranks: int = 1) -> int:
+    """For each of so many processes."""
     import os
 
-    return min(16, os.cpu_count() or 1)
+    return max(1, min(16, (os.cpu_count() or 1) // ranks))

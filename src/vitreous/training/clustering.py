@@ -52,8 +52,15 @@ def unit_roots(flat: Tensor, *, bins: int, threshold: float, transform: str) -> 
                 given=f"{len(flat)} samples, {bins} bins",
                 remedy="cluster less often (every=) or use fewer bins",
             )
-        if flat.device.type == "cpu":
-            return _on_cpu(flat, bins, limit)
+        if not flat.is_cuda:  # other devices have no products of bytes
+            return _on_cpu(flat.cpu(), bins, limit).to(flat.device)
+        if len(flat) > (most := device_clusters.most_samples(bins)):
+            raise SettingsError(
+                "too many samples to cluster on this device",
+                given=f"{len(flat)} samples of {bins} bins",
+                accepted=f"at most {most}",
+                remedy="cluster more often (every=)",
+            )
         rows, usable = device_clusters.rank_bins(flat, bins)
         return device_clusters.near_components(rows, limit, bins, usable)
     usable = _usable(flat)

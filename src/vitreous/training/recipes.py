@@ -67,6 +67,8 @@ class Recipe:
         for name in ("batch", "epochs", "lr_batch", "test_every"):
             if not asdict(changed)[name] >= 1:
                 raise SettingsError(f"{name} is a count", given=asdict(changed)[name], accepted="1 or more")
+        if changed.warmup < 0:
+            raise SettingsError("warmup is a count of epochs", given=changed.warmup, accepted="0 or more")
         if changed.amp not in ("float16", "bfloat16", "none"):
             raise SettingsError("unknown amp", given=changed.amp, accepted=("float16", "bfloat16", "none"))
         return changed

@@ -25,6 +25,8 @@ from vitreous.training.recipes import Recipe, find_recipe, learning_rate
 from vitreous.training.trainee import Trainee, build
 
 LOG, WEIGHTS, SETTINGS = "log.jsonl", "model.safetensors", "recipe.json"
+NEXT = ".next"  # a checkpoint that not all processes may have written yet
+DELETE = "delete the folder to train from the start"
 SAVE_SECONDS = 60.0
 
 
@@ -72,10 +74,11 @@ def train(
         batches = open_batches(chosen, data, where, share, workers)
         facts = json.loads(json_bytes(asdict(chosen) | {"with_structure": structure, "inputs": batches.fingerprints}))
         facts["classes"] = batches.classes
-        _refuse_another(out, facts)
+        _refuse_another(out, facts, share)
         ranks.wait()
         trainee = Trainee(chosen, batches.classes, where, structure=structure)
-        with _noted(out, facts, where) if share.rank == 0 else nullcontext() as run:
+        noted = _noted(out, facts, where) if share.rank == 0 else nullcontext()
+        with noted as run, torch.random.fork_rng([where] if where.type == "cuda" else []):
             log = _epochs(trainee, batches, out, share, progress, save_seconds)
             if run is not None:
                 _save_weights(trainee.model, out)
@@ -102,7 +105,8 @@ def _epochs(
                 bar.set_postfix(loss=f"{entry['loss']:.3f}", accuracy=f"{entry['accuracy']:.2f}")
             log.append(entry)
             bar.update()
-            if time.monotonic() - saved >= save_seconds or epoch + 1 == last:
+            (due,) = ranks.least(int(time.monotonic() - saved >= save_seconds), device=trainee.device)
+            if due or epoch + 1 == last:  # all of them or none: clocks differ
                 _save(trainee, log, out, share)
                 saved = time.monotonic()
     return log
@@ -130,57 +134,103 @@ def run_epoch(trainee: Trainee, stream: Iterator[Any], epoch: int, steps: int) -
 # -- files
 
 
-def _refuse_another(out: Path, facts: dict[str, Any]) -> None:
-    """A folder belongs to one recipe, one data set and one choice of loss."""
+def _refuse_another(out: Path, facts: dict[str, Any], share: Share) -> None:
+    """A folder belongs to one recipe, one data set, one choice of loss and one number of processes."""
     path = out / SETTINGS
     if not path.exists():
         return
-    there = json.loads(path.read_bytes())
+    try:
+        there = json.loads(path.read_bytes())
+    except ValueError as error:
+        raise StoreError(
+            "the settings of a run cannot be read", given=str(path), remedy="choose another folder"
+        ) from error
     if different := sorted(name for name in facts if there.get(name) != facts[name]):
         raise StoreError(
             "the folder holds another training run",
             given=f"{out}: " + ", ".join(f"{n}={there.get(n)!r}, now {facts[n]!r}" for n in different),
             remedy="choose another folder, or the same settings to go on",
         )
+    kept = {file.name for file in out.glob("checkpoint*.pt")}
+    if kept and not kept & {_checkpoint(out, Share(rank, share.ranks)).name for rank in range(share.ranks)}:
+        raise StoreError(
+            "the folder holds checkpoints of another number of processes",
+            given=f"{sorted(kept)}, now {share.ranks}",
+            remedy="go on with as many processes as before, or delete them to train from the start",
+        )
 
 
 def _noted(out: Path, facts: dict[str, Any], where: torch.device) -> Run:
     """The folder with what is trained in it, and its `run.json`."""
-    out.mkdir(parents=True, exist_ok=True)
-    replace_file(out / SETTINGS, json_bytes(facts))
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+        replace_file(out / SETTINGS, json_bytes(facts))
+    except OSError as error:
+        raise StoreError(
+            f"the folder of a run cannot be written: {error.strerror}", given=str(out), remedy="out= another folder"
+        ) from error
     settings = {name: value for name, value in facts.items() if name not in ("inputs", "seed")}
     return start_run(out, "train", settings, seeds={"seed": facts["seed"]}, inputs=facts["inputs"], device=str(where))
 
 
 def _save(trainee: Trainee, log: list[dict[str, Any]], out: Path, share: Share) -> None:
-    """Each process keeps its own: what has been collected for the next clustering differs."""
+    """Each process keeps its own: what has been collected for the next clustering differs.
+
+    The old one stays until all have written the new one, so that there is always an epoch that all of them have.
+    """
     file = BytesIO()
     torch.save({"epoch": len(log), "state": trainee.state()}, file)
-    ranks.wait()
     if share.rank == 0:
         replace_file(out / LOG, b"".join((json.dumps(entry) + "\n").encode() for entry in log))
-    replace_file(_checkpoint(out, share), file.getvalue())
+    path = _checkpoint(out, share)
+    replace_file(path.with_suffix(NEXT), file.getvalue())
+    ranks.wait()
+    path.with_suffix(NEXT).replace(path)
 
 
 def _resume(trainee: Trainee, out: Path, share: Share) -> list[dict[str, Any]]:
+    """From the last epoch that every process has kept."""
     path = _checkpoint(out, share)
-    if not path.exists():
+    kept = {state["epoch"]: state for file in (path, path.with_suffix(NEXT)) if (state := _read(file)) is not None}
+    common = set(kept)
+    if share.ranks > 1:
+        mine = torch.tensor([*kept, -1, -1][:2], device=trainee.device)
+        every = ranks.gather(mine[None]).tolist()
+        common = set.intersection(*map(set, every)) - {-1}
+        if not common and any(epoch >= 0 for row in every for epoch in row):
+            raise StoreError(
+                "checkpoints of different epochs", given=str(out), remedy="delete them to train from the start"
+            )
+    if not common:
         return []
+    epoch = max(common)
+    entries = _read_log(out, epoch)
+    trainee.load(kept[epoch]["state"])
+    return entries
+
+
+def _read(path: Path) -> dict[str, Any] | None:
+    if not path.exists():
+        return None
     try:
-        kept = torch.load(path, map_location="cpu", weights_only=True)
+        return torch.load(path, map_location="cpu", weights_only=True)
     except (RuntimeError, EOFError, ValueError, OSError, UnpicklingError) as error:
         raise StoreError(
             "a checkpoint that cannot be read", given=str(path), remedy="delete it to train from the start"
         ) from error
-    entries = [json.loads(line) for line in (out / LOG).read_text().splitlines()]
-    if share.ranks > 1:
-        epochs = ranks.gather(torch.tensor([kept["epoch"]], device=trainee.device))
-        if len(epochs.unique()) > 1:
-            raise StoreError(
-                "checkpoints of different epochs", given=str(out), remedy="delete them to train from the start"
-            )
-    trainee.load(kept["state"])
-    return entries[: kept["epoch"]]
+
+
+def _read_log(out: Path, epochs: int) -> list[dict[str, Any]]:
+    """Entries up to a checkpoint; after a kill between the two files there are more."""
+    try:
+        entries = [json.loads(line) for line in (out / LOG).read_text().splitlines()[:epochs]]
+    except (OSError, ValueError) as error:
+        raise StoreError("a log that cannot be read", given=str(out / LOG), remedy=DELETE) from error
+    if len(entries) < epochs:
+        raise StoreError(
+            "a log that is shorter than the run", given=f"{out / LOG}: {len(entries)} of {epochs}", remedy=DELETE
+        )
+    return entries
 
 
 def _checkpoint(out: Path, share: Share) -> Path:

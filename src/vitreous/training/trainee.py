@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from vitreous.errors import SettingsError
 from vitreous.training import ranks
 from vitreous.training.batches import Batch
 from vitreous.training.recipes import Recipe
@@ -123,7 +124,8 @@ class Trainee:
                     value.zero_()
             for name, value in kept.items():
                 here[name] = here[name].copy_(value) if name in here else _placed(name, value, parameter)
-        self.scaler.load_state_dict(state["scaler"])
+        if state["scaler"]:  # empty where half precision was not used: a run may move between devices
+            self.scaler.load_state_dict(state["scaler"])
         if self.structure is not None:
             self.structure.load_state_dict(state["structure"])
 
@@ -144,9 +146,16 @@ def build(recipe: Recipe, classes: int) -> nn.Module:
     """The network with weights from the recipe's seed."""
     import timm
 
-    with torch.random.fork_rng():
-        torch.manual_seed(recipe.seed)
-        return timm.create_model(recipe.model, num_classes=classes, **recipe.settings)
+    try:
+        with torch.random.fork_rng():
+            torch.manual_seed(recipe.seed)
+            return timm.create_model(recipe.model, num_classes=classes, **recipe.settings)
+    except (RuntimeError, TypeError, ValueError, AssertionError) as error:
+        raise SettingsError(
+            f"timm cannot build this model: {error}",
+            given=f"{recipe.model} with {dict(recipe.settings)}",
+            remedy="model= a name of `vitreous models timm`, settings= what its constructor takes",
+        ) from error
 
 
 def _optimiser(model: nn.Module, recipe: Recipe, device: torch.device) -> torch.optim.Optimizer:
