@@ -111,14 +111,16 @@ def clusterings(device: torch.device, units: int, samples: int) -> dict[str, obj
         alone = np.arange(units)
         alone[kept] = np.flatnonzero(kept)[near_components(ours[kept], float(samples))]
         same &= bool((root.cpu().numpy() == alone).all())
+        plain = partial(device_clusters.near_components, rows, float(samples), 100, usable)
         found[kind] = {
             "ranks ms": round(timed(5, partial(device_clusters.rank_bins, there, 100)), 3),
-            "components ms": round(
-                timed(5, partial(device_clusters.near_components, rows, float(samples), 100, usable)), 3
-            ),
+            "components ms": round(timed(5, plain), 3),
             "same as the CPU": same,
             "components": len(root.unique()),
         }
+        if device.type == "cuda":
+            fused = partial(plain, fused=True)
+            found[kind] |= {"fused agrees": bool(torch.equal(fused(), root)), "fused ms": round(timed(5, fused), 3)}
     return found
 
 

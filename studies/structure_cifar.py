@@ -157,30 +157,6 @@ class Prepared:
 # -- one network
 
 
-def check_route(device: Any) -> None:
-    """Whether the fused clustering agrees with the plain one on this device; if not, the plain one is taken."""
-    import torch
-
-    from vitreous.kernels import device_clusters
-
-    if device.type != "cuda" or (join := device_clusters._fused()) is None:
-        return
-    g = torch.Generator().manual_seed(0)
-    for noise in (0.03, 0.3):
-        x = torch.randn(3000, 600, generator=g)
-        x[:, 200:400] = x[:, :200].exp() + noise * torch.randn(3000, 200, generator=g)
-        x[:, 400:] = torch.randn(3000, 1, generator=g) + noise * x[:, 400:]
-        rows, usable = device_clusters.rank_bins(x.to(device), 100)
-        device_clusters._fused = lambda: join
-        fused = device_clusters.near_components(rows, 3000.0, 100, usable)
-        device_clusters._fused = lambda: None
-        if not torch.equal(fused, device_clusters.near_components(rows, 3000.0, 100, usable)):
-            print("the fused clustering DIFFERS; the plain one is taken", flush=True)
-            return
-    print("the fused clustering agrees", flush=True)
-    device_clusters._fused = lambda: join
-
-
 def train_one(kind: str, options: argparse.Namespace) -> None:
     import torch
 
@@ -190,7 +166,6 @@ def train_one(kind: str, options: argparse.Namespace) -> None:
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     recipe = recipe_of(kind, options.small)
     batches = Prepared(options.data, options.shared, recipe, device, options.small)
-    check_route(device)
     trainee = Trainee(recipe, 10, device, structure=KINDS[kind] is not None)
     x, y = next(batches.epoch(0))
     trainee.begin(x, y)

@@ -7,9 +7,6 @@ that they cannot be. Only pairs in between are added up, and only while they are
 
 from __future__ import annotations
 
-from functools import cache
-from typing import Any
-
 import torch
 from torch import Tensor
 
@@ -31,14 +28,17 @@ def rank_bins(features: Tensor, bins: int) -> tuple[Tensor, Tensor]:
     return rows, torch.isfinite(least) & torch.isfinite(most) & (least != most)
 
 
-def near_components(rows: Tensor, limit: float, bins: int, usable: Tensor) -> Tensor:
+def near_components(rows: Tensor, limit: float, bins: int, usable: Tensor, *, fused: bool = False) -> Tensor:
     """uint8 (unit, sample) below `bins` -> int64 (unit,): the smallest unit of each unit's component.
 
-    Units that are not `usable` (unit,) stay alone.
+    Units that are not `usable` (unit,) stay alone. `fused` does the rest in one kernel, which Triton compiles for the
+    GPU: faster, since the host never waits, but not the default while it is tried on few GPUs.
     """
     squared = squared_distances(rows, bins)
     allowed = usable[:, None] & usable[None, :]
-    if rows.is_cuda and (join := _fused()) is not None:
+    if fused:
+        from vitreous.kernels.triton_pairs import join
+
         return join(rows, squared.masked_fill_(~allowed, 2**31 - 1), limit, bins)
     near = (squared < limit) & allowed
     root = components(near, torch.arange(len(rows), device=rows.device))
@@ -101,13 +101,3 @@ def distances(rows: Tensor, pairs: Tensor) -> Tensor:
         (rows[some[:, 0]].to(torch.int16) - rows[some[:, 1]].to(torch.int16)).abs().sum(1) for some in pairs.split(1024)
     ]
     return torch.cat(parts) if parts else pairs.new_zeros(0)
-
-
-@cache
-def _fused() -> Any:
-    """All of it in one kernel, where Triton is installed."""
-    try:
-        from vitreous.kernels.triton_pairs import join
-    except ImportError:
-        return None
-    return join
