@@ -109,7 +109,7 @@ def label(
     top: int = 100,
     keep: int = 5,
     pool: str = "max",
-    prior: str = "units",
+    prior: str = "random",
     prior_weight: float = 1.0,
     temperature: float = 10.0,
     membership: tuple[float, float] = (0.998, 0.97),
@@ -125,8 +125,9 @@ def label(
     words. `vocabulary` is words, or a file with one a line. A picture counts for a unit with its strongest token, or
     with the mean of all (`pool="mean"`); a unit is named by its `top` strongest pictures.
 
-    What is common to all units is no name for one: p(t) is the mean over the units given. For a few units of one
-    kind take `prior="random"`, the mean over random sets of pictures.
+    A word that fits everywhere names nothing: p(t) is its mean over `random_sets` random sets of pictures. The
+    published one, the mean over the units given, is `prior="units"`; where words fit pictures sharply it is that of the
+    one unit that a word fits best, and the others lose their names to words that fit nobody (docs/labels.md).
 
     >>> labels = vt.label(store["blocks.-1.mlp.hidden"], seen, tower, "words.txt")
     >>> labels[179], labels.chance[179]
@@ -143,7 +144,7 @@ def label(
         raise SettingsError(
             "too few units with a changing activation to tell what is common to all",
             given=f"{len(named)} of {len(tops)}",
-            remedy='prior="random" compares with random pictures',
+            remedy='prior="random" needs one, and compares it with random pictures',
         )
     rng = np.random.default_rng(seed)
     others = np.stack([rng.permutation(len(images))[:top] for _ in range(random_sets)])
