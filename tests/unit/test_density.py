@@ -192,11 +192,10 @@ def test_instances_that_add_nothing_are_noise(method):
     assert found.count == 2 and found.labels[1] == 0
 
 
-def test_a_sample_and_the_rest_assigned_agree_with_all_points(monkeypatch):
+def test_a_sample_and_the_rest_assigned_agree_with_all_points():
     q, weight, truth = planted(6000, 400, 2)
     whole = contribution_clusters(q, weight, min_cluster_size=120)
-    monkeypatch.setattr(density, "SAMPLE", 1000)
-    found = contribution_clusters(q, weight, min_cluster_size=120)
+    found = contribution_clusters(q, weight, min_cluster_size=120, sample=1000)
     assert found.method == "pca 64, 1000 of 6000 points and the rest assigned" and whole.method == "pca 64"
     assert found.count == whole.count == 5
     assert adjusted_rand_score(found.labels, whole.labels) > 0.95
@@ -212,7 +211,7 @@ def test_a_point_that_joins_gets_what_it_would_have_got_inside():
     rng = np.random.default_rng(0)
     points = np.concatenate([_blobs(rng, (200, 200), (0.3, 0.3), 4), rng.uniform(-9, 9, (60, 4))])
     cloud = density_pairs.Cloud(points, (points**2).sum(1) / 2)
-    rule = density._Rule(20, 20, "leaf")
+    rule = density._Rule(20, 20, "leaf", 460)
     flat, core = density._flat(cloud, rule)
     moved = points + 1e-6
     moved[-1] = 100
@@ -224,17 +223,18 @@ def test_a_point_that_joins_gets_what_it_would_have_got_inside():
     np.testing.assert_allclose(probability[inside], flat.probabilities[inside], atol=0.1)
 
 
-def test_the_sample_is_as_large_as_small_clusters_need(monkeypatch):
-    monkeypatch.setattr(density, "SAMPLE", 100)
+def test_the_sample_is_as_large_as_small_clusters_need():
     points = np.random.default_rng(0).normal(size=(2000, 3)).astype(np.float32)
-    assert density_clusters(points, min_cluster_size=100).method == "full, 400 of 2000 points and the rest assigned"
-    assert density_clusters(points, min_cluster_size=30).method == "full"  # would need 1,334
+    found = density_clusters(points, min_cluster_size=100, sample=100)
+    assert found.method == "full, 400 of 2000 points and the rest assigned"
+    assert density_clusters(points, min_cluster_size=30, sample=100).method == "full"  # would need 1,334
 
 
-def test_the_same_seed_gives_the_same_bytes(monkeypatch):
-    monkeypatch.setattr(density, "SAMPLE", 600)
+def test_the_same_seed_gives_the_same_bytes():
     q, weight, _ = planted(3000, 300, 0)
-    first, again, other = (contribution_clusters(q, weight, min_cluster_size=100, seed=s) for s in (0, 0, 1))
+    first, again, other = (
+        contribution_clusters(q, weight, min_cluster_size=100, sample=600, seed=seed) for seed in (0, 0, 1)
+    )
     assert first.labels.tobytes() == again.labels.tobytes()
     assert first.probabilities.tobytes() == again.probabilities.tobytes()
     assert first.probabilities.tobytes() != other.probabilities.tobytes()
@@ -255,7 +255,7 @@ def test_what_cannot_be_clustered_is_refused_by_name():
         ({"selection": "leafs"}, "nearest:  leaf"),
         ({"min_samples": 51}, "1 to 50"),
         ({"min_samples": 0}, "at least 1"),
-        ({"dims": 0}, "dims at least 1"),
+        ({"dims": 0}, "dims and sample at least 1"),
     ):
         with pytest.raises(SettingsError, match=words):
             density_clusters(points, **({"min_cluster_size": 10} | wrong))

@@ -30,7 +30,7 @@ METHODS = ("auto", "exact", "full")
 SELECTIONS = ("leaf", "eom")
 DIMS = 64
 SMALL = 1024  # points that are not worth a projection
-SAMPLE = 16_384  # points of a sample at least
+SAMPLE = 16_384  # points of a sample at least; half of it is twice as fast and less stable
 SCALED_SIZE = 20  # min_cluster_size in a sample at least: below, chance splits clusters
 SCALED_SAMPLES = 5  # min_samples in a sample at least, if that many were asked for
 BLOCK = 1 << 15  # points that join the clusters of a sample at a time
@@ -57,6 +57,7 @@ class _Rule:
     min_cluster_size: int
     min_samples: int
     selection: str
+    sample: int
 
 
 def density_clusters(
@@ -67,13 +68,16 @@ def density_clusters(
     selection: str = "leaf",
     method: str = "auto",
     dims: int = DIMS,
+    sample: int = SAMPLE,
     seed: int = 0,
 ) -> Clusters:
     """Clusters of points float32 or float64 (point, dim) by Euclidean distance; for cosine, normalise them first.
 
     `min_samples` counts the point itself, and is `min_cluster_size` unless given. `selection` is "leaf" or "eom".
+    "auto" reduces to `dims` dimensions, and clusters a sample of `sample` points, or more where small clusters need it,
+    if there are at least twice as many.
     """
-    rule = _checked(points, min_cluster_size, min_samples, selection, method, dims)
+    rule = _checked(points, min_cluster_size, min_samples, selection, method, dims, sample)
     if len(points) < 2 * min_cluster_size:  # one cluster alone is the root, which is no cluster
         return _all_noise(len(points), method)
     refuse_non_finite(points)
@@ -82,9 +86,9 @@ def density_clusters(
     points = np.ascontiguousarray(points, None if points.dtype == np.float64 else np.float32)
     with single_threaded_products():
         if method == "full" or len(points) <= SMALL or points.shape[1] <= 2 * dims:
-            return _clusters(whole_cloud(points), rule, "full", method, seed)
+            return _clusters(whole_cloud(points), rule, "full", seed)
         cloud = reduced_cloud(points.astype(np.float32, copy=False), dims, np.random.default_rng(seed))
-        return _clusters(cloud, rule, f"pca {dims}", method, seed)
+        return _clusters(cloud, rule, f"pca {dims}", seed)
 
 
 def contribution_clusters(
@@ -96,6 +100,7 @@ def contribution_clusters(
     selection: str = "leaf",
     method: str = "auto",
     dims: int = DIMS,
+    sample: int = SAMPLE,
     seed: int = 0,
 ) -> Clusters:
     """Clusters of what one unit's inputs add to it, weight * q normalised; q (instance, input), weight (input,).
@@ -104,7 +109,7 @@ def contribution_clusters(
     """
     if weight.ndim != 1 or q.ndim != 2 or q.shape[1] != len(weight):
         raise SettingsError("q is (instance, input), weight (input,)", given=(q.shape, weight.shape))
-    rule = _checked(q, min_cluster_size, min_samples, selection, method, dims)
+    rule = _checked(q, min_cluster_size, min_samples, selection, method, dims, sample)
     weight = np.asarray(weight, np.float32)
     refuse_non_finite(weight)
     if method != "auto" or len(q) <= max(SMALL, 2 * min_cluster_size) or q.shape[1] <= 2 * dims:
@@ -117,6 +122,7 @@ def contribution_clusters(
             selection=selection,
             method=method,
             dims=dims,
+            sample=sample,
             seed=seed,
         )
         return _spread(found, alive, len(q))
@@ -126,16 +132,18 @@ def contribution_clusters(
         if len(alive) < 2 * min_cluster_size:
             return _all_noise(len(q), f"pca {dims}")
         cloud = cloud if len(alive) == len(q) else cloud.take(alive)
-        return _spread(_clusters(cloud, rule, f"pca {dims}", method, seed), alive, len(q))
+        return _spread(_clusters(cloud, rule, f"pca {dims}", seed), alive, len(q))
 
 
-def _checked(points: np.ndarray, size: int, samples: int | None, selection: str, method: str, dims: int) -> _Rule:
+def _checked(
+    points: np.ndarray, size: int, samples: int | None, selection: str, method: str, dims: int, sample: int
+) -> _Rule:
     if points.ndim != 2 or points.dtype.kind != "f":
         raise SettingsError("clustering takes floats (point, dim)", given=(points.shape, points.dtype))
-    if size < 2 or (samples is not None and samples < 1) or dims < 1:
+    if size < 2 or (samples is not None and samples < 1) or min(dims, sample) < 1:
         raise SettingsError(
-            "min_cluster_size is at least 2, min_samples and dims at least 1",
-            given={"min_cluster_size": size, "min_samples": samples, "dims": dims},
+            "min_cluster_size is at least 2, min_samples, dims and sample at least 1",
+            given={"min_cluster_size": size, "min_samples": samples, "dims": dims, "sample": sample},
         )
     if selection not in SELECTIONS:
         raise SettingsError("no such way to select clusters", given=selection, accepted=SELECTIONS)
@@ -144,7 +152,7 @@ def _checked(points: np.ndarray, size: int, samples: int | None, selection: str,
     samples = size if samples is None else samples
     if len(points) >= 2 * size:
         _enough(samples, len(points))
-    return _Rule(size, samples, selection)
+    return _Rule(size, samples, selection, len(points) if method == "full" else sample)
 
 
 def _enough(min_samples: int, count: int) -> None:
@@ -155,27 +163,30 @@ def _enough(min_samples: int, count: int) -> None:
 def _by_scikit_learn(points: np.ndarray, rule: _Rule) -> Clusters:
     from sklearn.cluster import HDBSCAN
 
-    found = HDBSCAN(
+    clusterer = HDBSCAN(
         min_cluster_size=rule.min_cluster_size,
         min_samples=rule.min_samples,
         cluster_selection_method=rule.selection,
         algorithm="brute",
         copy=True,
-    ).fit(points)
+    )
+    # x @ x.T of 20,000 rows in float64 crashes the process on two threads of OpenBLAS 0.3.31, which numpy 2.4 brings
+    with single_threaded_products():
+        found = clusterer.fit(points)
     return _numbered(found.labels_, found.probabilities_.astype(np.float32), "exact")
 
 
-def _clusters(cloud: Cloud, rule: _Rule, done: str, method: str, seed: int) -> Clusters:
+def _clusters(cloud: Cloud, rule: _Rule, done: str, seed: int) -> Clusters:
     count = len(cloud.half)
     _enough(rule.min_samples, count)
-    size = min(count, max(SAMPLE, math.ceil(SCALED_SIZE * count / rule.min_cluster_size)))
-    if method == "full" or 2 * size > count:
+    size = min(count, max(rule.sample, math.ceil(SCALED_SIZE * count / rule.min_cluster_size)))
+    if 2 * size > count:
         flat, _ = _flat(cloud, rule)
         return _numbered(flat.owner, flat.probabilities, done)
     chosen = np.sort(np.random.default_rng((seed, 1)).choice(count, size, replace=False))
     scale = size / count
     few = max(round(rule.min_samples * scale), min(rule.min_samples, SCALED_SAMPLES))
-    scaled = _Rule(max(round(rule.min_cluster_size * scale), 2), few, rule.selection)
+    scaled = _Rule(max(round(rule.min_cluster_size * scale), 2), few, rule.selection, size)
     sample = cloud.take(chosen)
     flat, core = _flat(sample, scaled)
     owner, probabilities = np.empty(count, np.int64), np.empty(count, np.float32)

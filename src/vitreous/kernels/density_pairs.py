@@ -19,7 +19,7 @@ from vitreous.kernels.density_cores import over_rows
 
 ROWS, COLUMNS = 256, 2048  # of a tile
 LANES = 16  # columns looked at together
-PEEK = 256  # columns that tell how near the nearest are
+PEEK = 512  # columns that tell how near the nearest are
 
 
 class Cloud(NamedTuple):
