@@ -10,7 +10,7 @@ def ms_score(embeddings: np.ndarray, activations: np.ndarray, top: int) -> np.nd
     out = []
     for unit in range(activations.shape[2]):
         a = activations[:, :, unit].astype(np.float64)
-        if a.max() <= 0:
+        if a.max() <= 0 or a.max() == a.min():  # never active, or always alike: no image weighs anything
             out.append(np.nan)
             continue
         best = sorted(range(len(a)), key=lambda image: (-a[image].max(), image))[:top]

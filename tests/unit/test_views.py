@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -32,15 +33,21 @@ class Rows(np.ndarray):
         return (np.asarray(self[start : start + n]) for start in range(0, len(self), n))
 
 
-class Memory:
-    """What the views read of a store, in memory."""
+class Memory(vt.Store):
+    """What the views and the structure lens read of a store, in memory."""
 
     prefix = PREFIX
+    lengths = None
+    manifest = SimpleNamespace(model={}, data={})
+    sites = path = None
 
     def __init__(self, arrays, path):
         self.arrays = {name: array.view(Rows) for name, array in arrays.items()}
         self.sites = tuple(arrays)
         self.path = path
+
+    def tokens(self, site):
+        return np.broadcast_to(np.arange(self[site].shape[1]), self[site].shape[:2])
 
     def __len__(self):
         return len(next(iter(self.arrays.values())))
@@ -84,6 +91,7 @@ def planted(images, tmp_path_factory):
     for block in (0, 3):
         stream = np.zeros((len(images), 65, 4), np.float16)
         stream[:, 0, 0], stream[:, 1:, 1] = 3 + block, 1 + block
+        stream[::2] *= -1  # as long as before, but no constant
         residual[f"blocks.{block}.resid.out"] = stream
     objects = truth.present[:16, :, truth.names.index(gaze.OBJECTS)].astype(np.float32)
     patterns = {f"blocks.{block}.attn.pattern": np.full((16, 2, 65, 65), 1 / 65, np.float32) for block in (0, 3)}
