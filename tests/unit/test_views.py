@@ -231,7 +231,7 @@ def test_only_blocks_have_numbers():
 def test_the_sections_say_what_was_planted(planted, images):
     found = look([planted], images, 0)
     parts = sections(found)
-    assert [part.name for part in parts] == ["pictures", "attention", "activations", "units", "reading"]
+    assert [part.name for part in parts] == ["pictures", "attention", "activations", "units", "structure", "reading"]
     texts = [statement.text for statement in statements(found)]
     assert "planted 1 of 12" in texts[0]
     assert "none is left" in texts[0]
