@@ -218,3 +218,15 @@ def _replace_mid(subject: Subject, block: int, function: Replace) -> list[Any]:
         *_replace(subject, f"blocks.{block}.resid.in", remember),
         *_replace(subject, f"blocks.{block}.attn.out", change),
     ]
+
+
+@contextmanager
+def evaluating(module: nn.Module) -> Iterator[None]:
+    """Dropout off for the time being: it would make every recording another one."""
+    training = [part for part in module.modules() if part.training]
+    module.eval()
+    try:
+        yield
+    finally:
+        for part in training:
+            part.training = True

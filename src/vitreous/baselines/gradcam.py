@@ -28,9 +28,9 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from vitreous.axes import Grid, Size
-from vitreous.baselines.logits import batches, check_classifier, classes_of, count_of, evaluating, logits_of
+from vitreous.baselines.logits import batches, check_classifier, classes_of, count_of, logits_of
 from vitreous.errors import ModelError, SettingsError
-from vitreous.hooks import patch
+from vitreous.hooks import evaluating, patch
 from vitreous.images import ImageSet
 from vitreous.models.subject import Subject
 

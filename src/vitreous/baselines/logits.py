@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
-from torch import Tensor, nn
+from torch import Tensor
 
 from vitreous.errors import ModelError, SettingsError
 from vitreous.images import ImageSet
@@ -82,15 +81,3 @@ def _loaded(subject: Subject, inputs: ImageSet | Any, batch_size: int, count: in
         yield from (subject.inputs(inputs[k : k + batch_size]) for k in range(0, count, batch_size))
     else:
         yield subject.inputs(inputs)
-
-
-@contextmanager
-def evaluating(module: nn.Module) -> Iterator[None]:
-    """Dropout off for the time being."""
-    training = [part for part in module.modules() if part.training]
-    module.eval()
-    try:
-        yield
-    finally:
-        for part in training:
-            part.training = True

@@ -31,10 +31,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from vitreous.baselines.logits import SEVERAL, batches, check_classifier, classes_of, count_of, evaluating, logits_of
+from vitreous.baselines.logits import SEVERAL, batches, check_classifier, classes_of, count_of, logits_of
 from vitreous.errors import ImageError, SettingsError, SiteError
 from vitreous.evidence.statistics import p_text, paired_t
-from vitreous.hooks import capture, patch
+from vitreous.hooks import capture, evaluating, patch
 from vitreous.images import ImageSet
 from vitreous.kernels.dual_ridge import fit_dual_ridge
 from vitreous.models.subject import Subject

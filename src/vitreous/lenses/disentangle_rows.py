@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -207,10 +207,12 @@ def _write(
     progress: bool,
 ) -> None:
     """One pass over the data: chosen rows as float32 into a file, then a note that it is whole."""
+    from vitreous.hooks import evaluating
+
     size = BATCH.get(subject.device.type, 128)
     images = np.empty(0, int)
     batches: Any = source.batches(subject.preprocess, size)  # type: ignore[arg-type]
-    with closing(batches), _evaluating(subject.module), (folder / FILE).open("wb") as file:
+    with closing(batches), evaluating(subject.module), (folder / FILE).open("wb") as file:
         for where, x in tqdm(batches, "instances", -(-len(source) // size), disable=not progress, leave=False):
             values = _pass(subject, layer, x)
             if not len(images):
@@ -242,15 +244,3 @@ def _pass(subject: Subject, layer: LinearLayer, x: np.ndarray) -> np.ndarray:
         if len(rows) != len(x):
             raise SettingsError(f"{layer.path} does not see one row of positions a sample", given=tuple(rows.shape))
         return rows.float().cpu().numpy()
-
-
-@contextmanager
-def _evaluating(module: nn.Module) -> Iterator[None]:
-    """Dropout off for the time being."""
-    training = [part for part in module.modules() if part.training]
-    module.eval()
-    try:
-        yield
-    finally:
-        for part in training:
-            part.training = True

@@ -20,6 +20,7 @@ import numpy as np
 
 from vitreous.axes import Size
 from vitreous.errors import SettingsError, StoreError
+from vitreous.hooks import evaluating
 from vitreous.provenance import read_status, replace_file, start_run
 from vitreous.recording.passes import OnNonfinite, Pass
 from vitreous.recording.plan import Order, Plan
@@ -29,8 +30,6 @@ from vitreous.store.reader import Store, file_hash
 from vitreous.texts import TextSet
 
 if TYPE_CHECKING:
-    from torch import nn
-
     from vitreous.images import ImageSet
     from vitreous.models.subject import Subject
 
@@ -68,25 +67,13 @@ def record(
     order.check()
     if on_nonfinite not in ("raise", "keep"):
         raise SettingsError("unknown on_nonfinite", given=on_nonfinite, accepted=("raise", "keep"))
-    with locked(out, resume), _evaluating(subject.module):
+    with locked(out, resume), evaluating(subject.module):
         old = _whole(out, read_manifest(out)) if (out / MANIFEST).exists() else None
         plan = order.plan(old, out)
         _refuse_full_disk(out, plan.manifest)
         if not _finished(out, plan.manifest):
             _write(order, plan, out, progress, on_nonfinite)
     return Store.open(out)
-
-
-@contextmanager
-def _evaluating(module: nn.Module) -> Iterator[None]:
-    """Dropout off for the time being: it would make every recording another one."""
-    training = [part for part in module.modules() if part.training]
-    module.eval()
-    try:
-        yield
-    finally:
-        for part in training:
-            part.training = True
 
 
 # -- before the work
