@@ -36,9 +36,10 @@ from structure_cifar import CLASSES, KEPT, pictures, recipe_of
 from structure_cifar_curves import curves, draw_curves, fewer_colours
 from structure_cifar_tables import write_tables
 from vitreous.baselines.gradcam import CamFinding, _cam, _gradient
-from vitreous.baselines.logits import batches, evaluating
+from vitreous.baselines.logits import batches
 from vitreous.evidence.pointing import compare_pointing, energy_point_game, point_game
 from vitreous.evidence.statistics import paired_t
+from vitreous.hooks import evaluating
 from vitreous.render import to_png
 from vitreous.training.trainee import build
 from vitreous.views.cams import cam_panel
