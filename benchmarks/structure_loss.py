@@ -104,14 +104,14 @@ def clusterings(device: torch.device, units: int, samples: int) -> dict[str, obj
             x = rho**0.5 * torch.randn(samples, 1, generator=g) + (1 - rho) ** 0.5 * x
         there = x.to(device)
         rows, usable = device_clusters.rank_bins(there, 100)
-        root = device_clusters.near_components(rows, float(samples), 100, usable)
+        root = device_clusters.near_components(rows, float(samples), 100, usable, fused=False)
         ours = rank_bins(x.numpy(), 100)
         same = bool((rows.cpu().numpy() == ours).all())
         kept = usable.cpu().numpy()
         alone = np.arange(units)
         alone[kept] = np.flatnonzero(kept)[near_components(ours[kept], float(samples))]
         same &= bool((root.cpu().numpy() == alone).all())
-        plain = partial(device_clusters.near_components, rows, float(samples), 100, usable)
+        plain = partial(device_clusters.near_components, rows, float(samples), 100, usable, fused=False)
         found[kind] = {
             "ranks ms": round(timed(5, partial(device_clusters.rank_bins, there, 100)), 3),
             "components ms": round(timed(5, plain), 3),

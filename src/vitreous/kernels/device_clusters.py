@@ -7,6 +7,8 @@ that they cannot be. Only pairs in between are added up, and only while they are
 
 from __future__ import annotations
 
+from importlib.util import find_spec
+
 import torch
 from torch import Tensor
 
@@ -28,15 +30,15 @@ def rank_bins(features: Tensor, bins: int) -> tuple[Tensor, Tensor]:
     return rows, torch.isfinite(least) & torch.isfinite(most) & (least != most)
 
 
-def near_components(rows: Tensor, limit: float, bins: int, usable: Tensor, *, fused: bool = False) -> Tensor:
+def near_components(rows: Tensor, limit: float, bins: int, usable: Tensor, *, fused: bool | None = None) -> Tensor:
     """uint8 (unit, sample) below `bins` -> int64 (unit,): the smallest unit of each unit's component.
 
-    Units that are not `usable` (unit,) stay alone. `fused` does the rest in one kernel, which Triton compiles for the
-    GPU: faster, since the host never waits, but not the default while it is tried on few GPUs.
+    Units that are not `usable` (unit,) stay alone. `fused` does the rest in one kernel, so that the host never waits;
+    it is the default where the rows lie on a GPU and Triton can compile for it.
     """
     squared = squared_distances(rows, bins)
     allowed = usable[:, None] & usable[None, :]
-    if fused:
+    if rows.is_cuda and find_spec("triton") is not None if fused is None else fused:
         from vitreous.kernels.triton_pairs import join
 
         return join(rows, squared.masked_fill_(~allowed, 2**31 - 1), limit, bins)

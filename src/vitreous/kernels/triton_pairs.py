@@ -4,6 +4,9 @@ A program looks at one row and a block of later ones. By the squared distance a 
 its L1 distance is added up, step by step until the limit, unless the two are in one component already. Components are a
 union-find in global memory: the larger root is hung under the smaller by compare-and-swap, so whatever the order of
 programs, a component ends under its smallest row. A root that is read too late is noticed by the swap, which fails.
+
+All threads of a program must see the same parents, or they part ways at the next branch: a program is one warp, and a
+parent is what its threads agree on, not what each has read for itself.
 """
 
 from __future__ import annotations
@@ -17,15 +20,22 @@ from torch import Tensor
 
 COLUMNS = 64
 STEP = 2048
+WARP = tl.constexpr(32)
 FAR = 2**31 - 1  # the squared distance of units that must not be joined
 
 
 @triton.jit
+def _parent(parent, row):
+    """The smallest of what the threads read: others may write meanwhile, and a smaller parent is a later one."""
+    return tl.min(tl.load(parent + row + tl.zeros((WARP,), tl.int64), cache_modifier=".cg"))
+
+
+@triton.jit
 def _find(parent, row):
-    up = tl.load(parent + row, cache_modifier=".cg")
+    up = _parent(parent, row)
     while up != row:
         row = up
-        up = tl.load(parent + row, cache_modifier=".cg")
+        up = _parent(parent, row)
     return row
 
 
@@ -83,7 +93,8 @@ def join(rows: Tensor, squared: Tensor, limit: float, bins: int) -> Tensor:
     root = torch.arange(units, device=rows.device)
     grid = (units, triton.cdiv(units, COLUMNS))
     whole, most = math.ceil(limit), min(math.ceil((bins - 1) * limit), FAR)
-    _join[grid](rows.contiguous(), squared.contiguous(), root, units, samples, whole, most, COLUMNS=COLUMNS, STEP=STEP)
+    matrices = rows.contiguous(), squared.contiguous()
+    _join[grid](*matrices, root, units, samples, whole, most, COLUMNS=COLUMNS, STEP=STEP, num_warps=1)
     for _ in range(max(1, math.ceil(math.log2(units)))):
         root = root[root]
     return root
