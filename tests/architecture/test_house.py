@@ -30,7 +30,7 @@ FLOORS = (
     {"render"},
     {"report"},
     {"demo", "pages"},
-    {"cli", "cli_text"},
+    {"cli"},
 )
 
 

@@ -1,0 +1,9 @@
+"""The command `vitreous`. Each command is a thin layer over one public function; results go to standard output."""
+
+# in the order in which --help shows them
+from vitreous.cli import recording  # isort: skip
+from vitreous.cli import lenses  # isort: skip
+from vitreous.cli import training  # isort: skip
+from vitreous.cli.options import app
+
+__all__ = ["app", "lenses", "recording", "training"]

@@ -1,0 +1,121 @@
+"""Commands that look through a lens."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from vitreous.cli.options import (
+    Device,
+    Json,
+    Seed,
+    Settings,
+    Weights,
+    app,
+    open_data,
+    parse_numbers,
+    parse_settings,
+    plain_errors,
+)
+
+if TYPE_CHECKING:
+    from vitreous.store import Store
+
+
+@app.command()
+def structure(
+    store: Annotated[Path, typer.Argument(help="Folder of a store that holds blocks.*.resid.out.")],
+    layers: Annotated[str, typer.Option(help="'all', or numbers of recorded layers, e.g. 0,1,2.")] = "all",
+    tokens: Annotated[str, typer.Option(help="'first 3', 'all', or numbers of tokens, e.g. 0,5,6.")] = "first 3",
+    bins: Annotated[int, typer.Option(help="Bins of the ranks.")] = 100,
+    threshold: Annotated[float, typer.Option(help="Units that differ by less, in bins on average, are joined.")] = 1.0,
+    transform: Annotated[str, typer.Option(help="grouped_rank, rank, raw or normalised_raw.")] = "grouped_rank",
+    keep_nearly_dead: Annotated[bool, typer.Option(help="Also join units that are nearly always at one value.")] = True,
+    compare: Annotated[Path | None, typer.Option(help="Another store, to test whether the two differ.")] = None,
+    out: Annotated[Path | None, typer.Option(help="Folder for the finding and a page.")] = None,
+    seed: Seed = 0,
+    as_json: Json = False,
+) -> None:
+    """Finds units of the residual stream that do the same job, within and across layers."""
+    import vitreous as vt
+    from vitreous.cli.text import distinct_names, print_structure, structure_facts
+
+    progress = sys.stderr.isatty()
+    with plain_errors():
+        stores = [vt.Store.open(path) for path in (store, compare) if path is not None]
+        names = distinct_names(stores)
+        findings = {
+            name: vt.structure(
+                opened,
+                layers=parse_numbers("layers", layers),
+                tokens=choose_tokens(opened, name, tokens),
+                bins=bins,
+                threshold=threshold,
+                transform=transform,
+                keep_nearly_dead=keep_nearly_dead,
+                keep_transformed=out is not None or compare is not None,
+                progress=progress,
+            )
+            for name, opened in zip(names, stores, strict=True)
+        }
+        tested = None
+        if compare is not None:
+            tested = vt.compare(*findings.values(), names=(names[0], names[1]), seed=seed, progress=progress)
+        if out is not None:
+            sources = dict(zip(names, stores, strict=True))
+            page = vt.structure_report(findings, out, sources=sources, comparison=tested, progress=progress)
+            typer.echo(f"report: {page.resolve()}", err=True)
+    if as_json:
+        typer.echo(json.dumps(structure_facts(findings, tested), indent=1))
+    else:
+        print_structure(findings, tested)
+
+
+@app.command()
+def disentangle(
+    model: Annotated[str, typer.Argument(help="Such as timm:vit_small_patch14_dinov2 or bundled:scenes-text.")],
+    data: Annotated[str, typer.Argument(help="What `record` takes, or the folder of a store with what enters SITE.")],
+    out: Annotated[Path, typer.Option(help="Folder for the finding; the same folder goes on.")],
+    site: Annotated[str, typer.Option(help="mlp.out, attn.out, .q, .k, .v, or a layer's path.")] = "blocks.-1.mlp.out",
+    units: Annotated[str, typer.Option(help="'all', or numbers of units, e.g. 0,1,2.")] = "all",
+    top_k: Annotated[int | None, typer.Option(help="Strongest instances of a unit.")] = None,
+    tokens: Annotated[str, typer.Option(help="'all', or how many random tokens a sample.")] = "2",
+    min_cluster_size: Annotated[int | None, typer.Option(help="Instances of a cluster at least.")] = None,
+    expansion: Annotated[float | None, typer.Option(help="Sub-units a unit to aim for.")] = None,
+    clusterer: Annotated[str, typer.Option(help="auto, full or exact.")] = "auto",
+    weights: Weights = None,
+    settings: Settings = None,
+    seed: Seed = 0,
+    device: Device = "auto",
+    as_json: Json = False,
+) -> None:
+    """Splits units of a layer into sub-units that answer to one thing each. Killed and run again, it goes on."""
+    import vitreous as vt
+    from vitreous.cli.text import disentangle_facts, print_table
+
+    with plain_errors():
+        subject = vt.load(model, weights=weights, device=device, **parse_settings(settings))
+        stored = (Path(data) / "manifest.json").is_file()
+        source = vt.Store.open(data) if stored else open_data(data, subject, None, "raise", seed)
+        asked: dict[str, Any] = {"top_k": top_k, "min_cluster_size": min_cluster_size, "expansion": expansion}
+        asked |= {"units": parse_numbers("units", units) or "all", "clusterer": clusterer, "seed": seed}
+        many = parse_numbers("tokens", tokens)
+        asked |= {"tokens_per_image": many[0] if many else "all", "out": out}
+        finding = vt.disentangle(subject, source, site, progress=sys.stderr.isatty(), **asked)
+    facts = disentangle_facts(finding)
+    typer.echo(json.dumps(facts, indent=1)) if as_json else print_table(f"{finding.site}: {out.resolve()}", [facts])
+
+
+def choose_tokens(store: Store, name: str, tokens: str) -> list[int] | None:
+    """What --tokens means for a store. Units grow with tokens, so three have to do where nobody asked for more."""
+    if tokens != "first 3":
+        return parse_numbers("tokens", tokens)
+    stream = [site for site in store.sites if site.endswith(".resid.out")]
+    there = store[stream[0]].shape[1] if stream else 0
+    if there > 3:
+        typer.echo(f"{name}: tokens 0, 1 and 2 of {there}; --tokens chooses others", err=True)
+    return list(range(min(3, there))) if stream else None

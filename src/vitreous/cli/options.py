@@ -1,0 +1,118 @@
+"""What commands share: the program, options that mean the same everywhere, and how input is read."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
+
+import typer
+
+from vitreous.errors import SettingsError, VitreousError
+
+if TYPE_CHECKING:
+    from vitreous.images import ImageSet
+    from vitreous.models.subject import Subject
+    from vitreous.texts import TextSet
+
+
+app = typer.Typer(
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    help="Makes transformers transparent: what units, sub-units, tokens and layers stand for, with the evidence.",
+)
+
+Json = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")]
+Seed = Annotated[int, typer.Option(help="Seed of every random choice.")]
+Device = Annotated[str, typer.Option(help="auto, cpu, cuda or mps.")]
+Weights = Annotated[str | None, typer.Option(help="Local .safetensors or .pth file, or 'random'.")]
+Settings = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="KEY=VALUE", help="Setting of the model's own constructor; may be repeated."),
+]
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        from vitreous import __version__
+
+        typer.echo(f"vitreous {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _main(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print it and stop.")
+    ] = False,
+) -> None:
+    del version
+
+
+@contextmanager
+def plain_errors() -> Iterator[None]:
+    """What we refuse on purpose is a message, not a traceback; an interrupted run says that nothing is lost."""
+    try:
+        yield
+    except VitreousError as error:
+        _stop(str(error), 2)
+    except KeyboardInterrupt:
+        _stop("interrupted; run the same command again to go on", 130)
+
+
+def _stop(message: str, code: int) -> NoReturn:
+    typer.secho(message, fg="red", err=True)
+    raise typer.Exit(code)
+
+
+def parse_settings(pairs: list[str] | None) -> dict[str, Any]:
+    """`img_size=224` -> {"img_size": 224}: values are JSON where they can be, text otherwise."""
+    settings: dict[str, Any] = {}
+    for pair in pairs or []:
+        key, equals, value = pair.partition("=")
+        if not equals or not key:
+            raise SettingsError("a setting is KEY=VALUE", given=pair, accepted="--set img_size=224")
+        try:
+            settings[key] = json.loads(value)
+        except json.JSONDecodeError:
+            settings[key] = value
+    return settings
+
+
+def parse_numbers(what: str, text: str) -> list[int] | None:
+    """`0,5,-1` -> [0, 5, -1]; None for all."""
+    if text == "all":
+        return None
+    try:
+        return [int(part) for part in text.split(",")]
+    except ValueError:
+        raise SettingsError(f"{what} are 'all' or numbers", given=text, accepted=f"--{what} 0,1,2") from None
+
+
+def open_data(data: str, subject: Subject, split: str | None, on_error: str, seed: int) -> ImageSet | TextSet:
+    """What DATA names: scenes, a published layout, texts for a language model, or pictures."""
+    from vitreous.datasets import LAYOUTS, dataset
+    from vitreous.images import ImageSet
+    from vitreous.scenery import scenes
+    from vitreous.texts import TextSet
+
+    kind, colon, rest = data.partition(":")
+    if subject.modality == "text":
+        path = Path(data)
+        if not path.is_file():
+            raise SettingsError(f"{subject.name} reads texts", given=data, accepted="a text file, one text a line")
+        return TextSet.from_texts(path.read_text().splitlines(), subject.tokenizer)
+    if colon and kind == "scenes":
+        if not rest.isdigit():
+            raise SettingsError("scenes:N needs a number", given=data, accepted="scenes:512")
+        size = subject.preprocess.size if subject.preprocess else (64, 64)
+        return scenes(int(rest), size=min(size), seed=seed)
+    if colon and kind in LAYOUTS:
+        return dataset(kind, rest, split, on_error=on_error)  # type: ignore[arg-type]
+    images = ImageSet.open(data, on_error=on_error)
+    for name, reason in images.skipped:
+        typer.echo(f"skipped {name}: {reason}", err=True)
+    return images
