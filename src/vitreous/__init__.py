@@ -52,6 +52,7 @@ if TYPE_CHECKING:
     from vitreous.preprocess import Preprocess as Preprocess
     from vitreous.recording import record as record
     from vitreous.scenery import scenes as scenes
+    from vitreous.steering import steer as steer
     from vitreous.store import Store as Store
     from vitreous.subjects import load as load
     from vitreous.subjects import wrap as wrap
@@ -102,6 +103,7 @@ _PUBLIC = {
     "record": "recording",
     "scenes": "scenery",
     "split_weights": "kernels.split_weights",
+    "steer": "steering",
     "structure": "lenses.structure",
     "train": "training.run",
     "structure_report": "pages",

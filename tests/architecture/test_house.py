@@ -25,7 +25,7 @@ FLOORS = (
     {"datasets", "scenery", "attention", "hooks"},
     {"laws", "store"},
     {"subjects", "recording", "subunits"},
-    {"baselines", "judges", "labels", "lenses", "training"},
+    {"baselines", "judges", "labels", "lenses", "steering", "training"},
     {"views"},
     {"render"},
     {"report"},

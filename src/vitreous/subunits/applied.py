@@ -45,48 +45,109 @@ class _Part:
         return nn.functional.linear(rows, self.weight, self.bias)
 
 
+@dataclass(frozen=True, eq=False)
+class _Wish:
+    """One edit that somebody asks for."""
+
+    subunits: np.ndarray
+    function: Edit
+
+
+@dataclass(frozen=True, eq=False)
+class _Edited:
+    """All edits of a layer together: who is edited, in which order, and which unit (a row of `units`) each adds to."""
+
+    part: _Part
+    steps: tuple[tuple[Tensor, Edit], ...]
+    units: Tensor
+    adds: Tensor
+
+    def change(self, rows: Tensor) -> Tensor | None:
+        """(sample, position, unit): by how much units move; None if no edit changed anything."""
+        before = after = self.part(rows)
+        for at, edit in self.steps:
+            old = after.index_select(-1, at)
+            new = edit(old)
+            if new is None or new is old:
+                continue
+            if new.shape != old.shape:
+                raise SettingsError("an edit keeps the shape", given=tuple(new.shape), accepted=str(tuple(old.shape)))
+            after = after.index_copy(-1, at, new.to(old))
+        return None if after is before else (after - before) @ self.adds.to(before)
+
+
 @dataclass(eq=False)
 class AppliedSubunits:
-    """A layer's sub-units, as a hook on the layer. Nothing is computed unless somebody looks or edits."""
+    """A layer's sub-units, as a hook on the layer. Nothing is computed unless somebody looks or edits.
+
+    With `kept` the hook is there until it is removed, else for as long as somebody looks or edits.
+    """
 
     disentanglement: Disentanglement
     layer: LinearLayer
+    kept: bool = False
     _looks: list[tuple[_Part, Seen]] = field(default_factory=list, repr=False)
-    _edits: list[tuple[_Part, Edit]] = field(default_factory=list, repr=False)
+    _edits: list[_Wish] = field(default_factory=list, repr=False)
+    _edited: _Edited | None = field(default=None, repr=False)
 
     def __call__(self, _: nn.Module, args: tuple[Any, ...], output: Tensor) -> Tensor | None:
-        if not self._looks and not self._edits:
+        if not self._looks and self._edited is None:
             return None
         rows = self.layer.rows(args[0])
         for part, seen in self._looks:
             seen.values = part(rows)
-        for part, edit in self._edits:
-            output = self._edited(part, edit, rows, output)
-        return output if self._edits else None
+        change = None if self._edited is None else self._edited.change(rows)
+        if self._edited is None or change is None:
+            return None
+        axis = self.layer.channel_axis
+        if axis == 1:  # (sample, position, unit) -> as the convolution gives it
+            change = change.mT.reshape(len(change), -1, *output.shape[2:])
+        else:
+            change = change.reshape(*output.shape[:-1], -1)
+        return output.index_add(axis, self._edited.units, change.to(output))
 
     @contextmanager
     def look(self, subunits: Sequence[int] | np.ndarray | None = None) -> Iterator[Seen]:
-        """Activations of these sub-units (all of them if none are named) in every pass inside the context."""
+        """Activations of these sub-units (all of them if none are named) in every pass inside, before any edit."""
         part = self._part(subunits)
         entry = (part, Seen(part.subunits))
         self._looks.append(entry)
+        self.settle()
         try:
             yield entry[1]
         finally:
             self._looks.remove(entry)
+            self.settle()
 
     @contextmanager
     def edit(self, subunits: Sequence[int] | np.ndarray, function: Edit) -> Iterator[None]:
         """`function` gets (sample, position, sub-unit) and returns others; each unit moves by what its sub-units do.
 
         A function that returns None or its own argument changes nothing, and the output stays the same bit for bit.
+        Of several edits each is given what those before it have made.
         """
-        entry = (self._part(subunits), function)
+        ids = self._part(subunits).subunits
+        if len(np.unique(ids)) < len(ids):
+            raise SettingsError("a sub-unit is edited twice at once", given=ids.tolist()[:10])
+        entry = _Wish(ids, function)
         self._edits.append(entry)
+        self.settle()
         try:
             yield
         finally:
             self._edits.remove(entry)
+            self.settle()
+
+    def settle(self) -> None:
+        """Puts the edits together, and the hook in or out as it is needed."""
+        self._edited = self._together() if self._edits else None
+        hooks = self.layer.module._forward_hooks
+        mine = [key for key, hook in hooks.items() if hook is self]
+        needed = self.kept or bool(self._looks) or bool(self._edits)
+        if needed and not mine:
+            self.layer.module.register_forward_hook(self)
+        for key in [] if needed else mine:
+            del hooks[key]
 
     def _part(self, subunits: Sequence[int] | np.ndarray | None) -> _Part:
         found = self.disentanglement
@@ -94,41 +155,43 @@ class AppliedSubunits:
         weight, bias = (torch.from_numpy(part).to(self.layer.whole) for part in found.weights_of(ids))
         return _Part(ids, weight, bias)
 
-    def _edited(self, part: _Part, edit: Edit, rows: Tensor, output: Tensor) -> Tensor:
-        before = part(rows)
-        after = edit(before)
-        if after is None or after is before:
-            return output
-        if after.shape != before.shape:
-            raise SettingsError("an edit keeps the shape", given=tuple(after.shape), accepted=str(tuple(before.shape)))
-        units = self.layer.first + self.disentanglement.units[self.disentanglement.parents[part.subunits]]
-        axis = self.layer.channel_axis
-        change = after - before
-        if axis == 1:  # (sample, position, sub-unit) -> as the convolution gives it
-            change = change.mT.reshape(len(change), -1, *output.shape[2:])
-        else:
-            change = change.reshape(*output.shape[:-1], -1)
-        return output.index_add(axis, torch.from_numpy(units).to(output.device), change)
+    def _together(self) -> _Edited:
+        found, device = self.disentanglement, self.layer.whole.device
+        ids = np.unique(np.concatenate([wish.subunits for wish in self._edits]))
+        units, whose = np.unique(self.layer.first + found.units[found.parents[ids]], return_inverse=True)
+        adds = torch.from_numpy(np.eye(len(units), dtype=np.float32)[whose]).to(device)
+        places = [torch.from_numpy(np.searchsorted(ids, wish.subunits)).to(device) for wish in self._edits]
+        steps = tuple(zip(places, (wish.function for wish in self._edits), strict=True))
+        return _Edited(self._part(ids), steps, torch.from_numpy(units).to(device), adds)
 
 
 def apply(finding: Disentanglement, owner: Subject | nn.Module) -> AppliedSubunits:
     layer = matching_layer(finding, owner)
-    if _hooks(layer):
+    if any(hook.kept for hook in _hooks(layer)):
         raise SettingsError(
             f"sub-units are applied to {layer.path or 'the layer'} already", remedy="disentanglement.remove(...) first"
         )
-    hook = AppliedSubunits(finding, layer)
-    layer.module.register_forward_hook(hook)
+    hook = at_hand(finding, owner)
+    hook.kept = True
+    hook.settle()
     return hook
 
 
 def remove(finding: Disentanglement, owner: Subject | nn.Module) -> None:
     layer = layer_of(finding, owner)
-    keys = _hooks(layer)
-    if not keys:
+    kept = [hook for hook in _hooks(layer) if hook.kept]
+    if not kept:
         raise SettingsError(f"no sub-units are applied to {layer.path or 'the layer'}", given=finding.site)
-    for key in keys:
-        del layer.module._forward_hooks[key]
+    for hook in kept:
+        hook.kept = False
+        hook.settle()
+
+
+def at_hand(finding: Disentanglement, owner: Subject | nn.Module) -> AppliedSubunits:
+    """The sub-units as they are applied now, or ready to be: the hook comes with the first look or edit."""
+    layer = matching_layer(finding, owner)
+    there = [hook for hook in _hooks(layer) if hook.disentanglement is finding]
+    return there[0] if there else AppliedSubunits(finding, layer)
 
 
 def layer_of(finding: Disentanglement, owner: Subject | nn.Module) -> LinearLayer:
@@ -153,5 +216,5 @@ def matching_layer(finding: Disentanglement, owner: Subject | nn.Module) -> Line
     return layer
 
 
-def _hooks(layer: LinearLayer) -> list[int]:
-    return [key for key, hook in layer.module._forward_hooks.items() if isinstance(hook, AppliedSubunits)]
+def _hooks(layer: LinearLayer) -> list[AppliedSubunits]:
+    return [hook for hook in layer.module._forward_hooks.values() if isinstance(hook, AppliedSubunits)]
