@@ -90,7 +90,8 @@ def prepare(kind: str, options: argparse.Namespace):
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     torch.nn.functional.scaled_dot_product_attention = short_attention
     changes = {"settings": SMALL, "batch": 4096, "warmup": 1} if options.small else {}
-    recipe = RECIPES["spiral"].with_(structure={"reduce": "mean" if kind == "vit" else kind}, **changes)
+    reading = {"reduce": "mean" if kind == "vit" else kind}
+    recipe = RECIPES["spiral"].with_(structure=reading, amp=options.amp, **changes)
     batches = open_batches(recipe, None, device, Share(), 0)
     return Trainee(recipe, 2, device, structure=kind != "vit"), batches
 
@@ -143,7 +144,7 @@ def save(kind: str, trainee, facts: dict[str, object], out: Path) -> None:
         facts[name] = summary(found)
         arrays |= {f"{kind}_{name}_labels": found.labels.astype(np.int32), f"{kind}_{name}_dead": found.dead}
     facts["device"] = torch.cuda.get_device_name() if trainee.device.type == "cuda" else "cpu"
-    facts["torch"] = torch.__version__
+    facts |= {"torch": torch.__version__, "amp": trainee.recipe.amp}
     flat = np.concatenate([t.detach().half().cpu().numpy().ravel() for t in trainee.model.state_dict().values()])
     for n, part in enumerate(np.array_split(flat, 2)):
         np.save(out / f"{kind}.weights.{n}.npy", part)
@@ -179,7 +180,7 @@ def run(options: argparse.Namespace) -> None:
     small = ["--small"] if options.small else []
     with subprocess.Popen([sys.executable, "-c", warm]):  # compiles the kernels once, for all
         common = ["--out", str(options.out), "--seconds", str(options.seconds), "--epochs", str(options.epochs)]
-        common += ["--began", str(began), "--timed", str(options.timed), *small]
+        common += ["--began", str(began), "--timed", str(options.timed), "--amp", options.amp, *small]
         env = {**os.environ, "OMP_NUM_THREADS": "4"}
         common += ["--kinds", *options.kinds]
         command = [sys.executable, __file__, "train"]
@@ -224,6 +225,7 @@ def main() -> None:
         command.add_argument("--out", type=Path, required=True)
         command.add_argument("--seconds", type=float, default=1e9)
         command.add_argument("--epochs", type=int, default=3600)
+        command.add_argument("--amp", choices=("float16", "bfloat16", "none"), default="float16")
         command.add_argument("--timed", type=int, default=TIMED)
         command.add_argument("--kinds", nargs="+", choices=KINDS, default=list(KINDS))
         command.add_argument("--small", action="store_true", help="tiny networks, to try the script")

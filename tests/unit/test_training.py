@@ -10,6 +10,7 @@ import sys
 import time
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -414,6 +415,23 @@ def test_a_loss_that_explodes_stops_the_run(tmp_path, monkeypatch):
     monkeypatch.setattr(Trainee, "step", lambda *_: torch.tensor(torch.nan))
     with pytest.raises(vt.SettingsError, match=r"(?s)not a number any more.*lower lr"):
         small(tmp_path)
+
+
+def test_a_step_that_half_precision_leaves_out_is_counted_and_the_run_goes_on():
+    losses = iter([0.5, torch.nan, 0.7, torch.inf])
+    trainee = SimpleNamespace(
+        recipe=RECIPES["scenes"],
+        device=torch.device("cpu"),
+        structure=None,
+        scaler=SimpleNamespace(is_enabled=lambda: True),
+        begin=lambda *_: None,
+        step=lambda *_: torch.tensor(next(losses)),
+    )
+    entry = runs.run_epoch(trainee, iter([(None, None)] * 4), 0, 4)
+    assert entry["skipped"] == 2 and entry["loss"] == pytest.approx(0.6)
+    losses = iter([torch.nan] * 2)
+    with pytest.raises(vt.SettingsError, match="not a number any more"):
+        runs.run_epoch(trainee, iter([(None, None)] * 2), 0, 2)
 
 
 def test_the_loss_changes_training_and_gamma_zero_does_not(tmp_path, whole):
