@@ -11,6 +11,7 @@ from vitreous.errors import SettingsError
 from vitreous.kernels import density, density_pairs, density_span
 from vitreous.kernels.density import Clusters, contribution_clusters, density_clusters
 from vitreous.kernels.density_reduce import contributions, reduced_cloud, reduced_contributions
+from vitreous.kernels.density_rule import Rule
 
 
 def _blobs(rng, sizes, spreads, dim, apart=6.0):
@@ -211,7 +212,7 @@ def test_a_point_that_joins_gets_what_it_would_have_got_inside():
     rng = np.random.default_rng(0)
     points = np.concatenate([_blobs(rng, (200, 200), (0.3, 0.3), 4), rng.uniform(-9, 9, (60, 4))])
     cloud = density_pairs.Cloud(points, (points**2).sum(1) / 2)
-    rule = density._Rule(20, 20, "leaf", 460)
+    rule = Rule(20, 20, "leaf", 460)
     flat, core = density._flat(cloud, rule)
     moved = points + 1e-6
     moved[-1] = 100

@@ -11,7 +11,9 @@ import torch
 from torch import nn
 
 import vitreous as vt
+from vitreous.kernels.density import contribution_clusters
 from vitreous.lenses import disentangle as lens
+from vitreous.lenses import disentangle_units
 from vitreous.lenses.disentangle_rows import Rows
 from vitreous.lenses.disentangle_work import Work
 
@@ -36,6 +38,11 @@ def planted(seed: int = 0, units: int = 4, each: int = 3) -> tuple[nn.Linear, np
     shown = rng.integers(0, CONCEPTS, 1500)
     q = patterns[shown] * rng.uniform(0.5, 1.5, (1500, 1)) + 0.05 * np.abs(rng.normal(size=(1500, INPUTS)))
     return layer, q.astype(np.float32), shown, mixed
+
+
+def on_cores(q: np.ndarray, weight: np.ndarray, bias: np.ndarray) -> disentangle_units.OnCores:
+    rows = Rows(lambda ids: q[ids], np.arange(len(q)), np.zeros(len(q), int), q.shape[1])
+    return disentangle_units.OnCores(rows, weight, bias)
 
 
 @pytest.fixture(scope="module")
@@ -77,13 +84,12 @@ def test_shuffled_concepts_are_not_recovered():
 def test_every_step_is_the_formulas(mixture):
     finding, layer, q, _, _ = mixture
     weight, bias = layer.weight.detach().numpy(), layer.bias.detach().numpy()
-    rows = Rows(lambda ids: q[ids], np.arange(len(q)), np.zeros(len(q), int), INPUTS)
-    for unit, ids, values in lens.top_rows(rows, weight, bias, range(4), 400):
+    for unit, ids, values in on_cores(q, weight, bias).top(range(4), 400):
         expected = slow.top_instances(q @ weight[unit] + bias[unit], 400)
         assert sorted(ids) == sorted(expected) and (np.diff(values) <= 0).all()
-        options = lens.Options(400, 30, "leaf", None, "exact", 0)
-        found = lens.contribution_clusters(q[ids], weight[unit], min_cluster_size=30, method="exact")
-        split = lens.split_unit(q[ids], weight[unit], bias[unit], options)
+        options = disentangle_units.Options(400, 30, "leaf", None, "exact", 0)
+        found = contribution_clusters(q[ids], weight[unit], min_cluster_size=30, method="exact")
+        split = disentangle_units.split_unit(q[ids], weight[unit], bias[unit], options)
         r = slow.representatives(q[ids], weight[unit], found.labels, found.probabilities)
         np.testing.assert_allclose(split.representatives, r, atol=1e-5)
         expected = np.array(slow.shares(split.representatives, split.rho), float)
@@ -97,11 +103,11 @@ def test_every_step_is_the_formulas(mixture):
 def test_memory_for_the_top_k_does_not_change_it(mixture, monkeypatch):
     _, layer, q, _, _ = mixture
     weight, bias = layer.weight.detach().numpy(), layer.bias.detach().numpy()
-    rows = Rows(lambda ids: q[ids], np.arange(len(q)), np.zeros(len(q), int), INPUTS)
-    whole = [ids for _, ids, _ in lens.top_rows(rows, weight, bias, range(4), 100)]
-    monkeypatch.setattr(lens, "HELD", 1)  # one unit a pass
+    route = on_cores(q, weight, bias)
+    whole = [ids for _, ids, _ in route.top(range(4), 100)]
+    monkeypatch.setattr(disentangle_units, "HELD", 1)  # one unit a pass
     monkeypatch.setattr("vitreous.lenses.disentangle_rows.PIECE", 64 * INPUTS)
-    for one, (_, ids, _) in zip(whole, lens.top_rows(rows, weight, bias, range(4), 100), strict=True):
+    for one, (_, ids, _) in zip(whole, route.top(range(4), 100), strict=True):
         np.testing.assert_array_equal(ids, one)
 
 
@@ -259,7 +265,8 @@ def test_a_run_that_was_killed_goes_on_and_ends_with_the_same_bytes(tiny, pictur
         vt.disentangle(tiny, pictures, out=tmp_path / "cut", **settings(units=range(8)))
     assert len(list((tmp_path / "cut" / "work").glob("unit-*"))) == 3
     done = []
-    monkeypatch.setattr(lens, "split_unit", lambda *a, real=lens.split_unit: (done.append(1), real(*a))[1])
+    split_unit = disentangle_units.split_unit
+    monkeypatch.setattr(disentangle_units, "split_unit", lambda *a: (done.append(1), split_unit(*a))[1])
     monkeypatch.setattr("vitreous.lenses.disentangle_rows._write", None)  # instances are there already
     again = vt.disentangle(tiny, pictures, out=tmp_path / "cut", **settings(units=range(8)))
     assert len(done) == 5
@@ -288,9 +295,8 @@ def test_foreign_folders_are_left_alone(tiny, pictures, tmp_path):
 def test_defaults_keep_the_papers_ratios():
     def chosen(instances: int, **asked) -> lens.Options:
         nothing = dict.fromkeys(("top_k", "min_cluster_size", "expansion", "min_samples"))
-        rows = Rows(lambda ids: np.zeros((len(ids), 2), np.float32), np.arange(instances), np.zeros(instances), 2)
         more = {"selection": "leaf", "clusterer": "auto", "seed": 0}
-        return lens._options(nothing | more | asked, rows, np.zeros((1, 2)), np.zeros(1), False)[0]
+        return lens._options(nothing | more | asked, on_cores(*3 * [np.zeros((1, 2))]), instances, 1, False)[0]
 
     paper = chosen(2_562_334)
     assert (paper.top_k, paper.min_cluster_size) == (400_000, 1000)

@@ -7,11 +7,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import vitreous as vt
 from vitreous.kernels.stream_top import stream_top
+from vitreous.kernels.stream_top_device import stream_top_on_device
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 from reference import disentangle as slow
@@ -25,17 +27,25 @@ def test_it_is_the_sort_whatever_the_cuts(data, rows, units, seed, ties):
     values = rng.integers(-2, 3, (units, rows)) if ties else rng.normal(size=(units, rows))
     values = values.astype(np.float32)
     cuts = sorted(data.draw(st.lists(st.integers(0, rows), max_size=6)))
-    found = stream_top(np.split(values, cuts, axis=1), units, k)
+    pieces = np.split(values, cuts, axis=1)
+    there, ids = stream_top_on_device(map(torch.from_numpy, pieces), k)
+    found = stream_top(pieces, units, k)
     for unit in range(units):
         expected = slow.top_instances(values[unit], k)
-        assert found.ids[unit].tolist() == expected.tolist()
-        assert found.values[unit].tolist() == values[unit][expected].tolist()
+        assert found.ids[unit].tolist() == ids[unit].tolist() == expected.tolist()
+        assert found.values[unit].tolist() == there[unit].tolist() == values[unit][expected].tolist()
 
 
 def test_infinities_are_values_and_nan_is_refused():
     values = np.array([[-np.inf, 1, np.inf, -np.inf]], np.float32)
     assert stream_top([values], 1, 4).ids.tolist() == [[2, 1, 0, 3]]
+    assert stream_top_on_device([torch.from_numpy(values)], 4)[1].tolist() == [[2, 1, 0, 3]]
+    pieces = [values, np.array([[0, np.nan]], np.float32)]
     with pytest.raises(vt.SettingsError, match="NaN in row 5, unit 0"):
-        stream_top([values, np.array([[0, np.nan]], np.float32)], 1, 2)
+        stream_top(pieces, 1, 2)
+    with pytest.raises(vt.SettingsError, match="NaN in row 5, unit 0"):
+        stream_top_on_device(map(torch.from_numpy, pieces), 2)
     with pytest.raises(vt.SettingsError, match="fewer rows than k"):
         stream_top([values], 1, 5)
+    with pytest.raises(vt.SettingsError, match="fewer rows than k"):
+        stream_top_on_device([torch.from_numpy(values)], 5)

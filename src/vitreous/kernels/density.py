@@ -8,8 +8,7 @@ noise in "full" and "auto", and on a side that depends on the order of the point
 
 from __future__ import annotations
 
-import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -23,16 +22,11 @@ from vitreous.kernels.density_reduce import (
     refuse_non_finite,
     whole_cloud,
 )
+from vitreous.kernels.density_rule import DIMS, SAMPLE, SMALL, Rule, checked_rule, drawn_sample
 from vitreous.kernels.density_span import spanning_tree
 from vitreous.kernels.density_tree import NOISE, Flat, flat_clusters, membership
 
 METHODS = ("auto", "exact", "full")
-SELECTIONS = ("leaf", "eom")
-DIMS = 64
-SMALL = 1024  # points that are not worth a projection
-SAMPLE = 16_384  # points of a sample at least; half of it is twice as fast and less stable
-SCALED_SIZE = 20  # min_cluster_size in a sample at least: below, chance splits clusters
-SCALED_SAMPLES = 5  # min_samples in a sample at least, if that many were asked for
 BLOCK = 1 << 15  # points that join the clusters of a sample at a time
 
 
@@ -50,14 +44,6 @@ class Clusters:
     @property
     def count(self) -> int:
         return int(self.labels.max(initial=NOISE)) + 1
-
-
-@dataclass(frozen=True)
-class _Rule:
-    min_cluster_size: int
-    min_samples: int
-    selection: str
-    sample: int
 
 
 def density_clusters(
@@ -137,30 +123,16 @@ def contribution_clusters(
 
 def _checked(
     points: np.ndarray, size: int, samples: int | None, selection: str, method: str, dims: int, sample: int
-) -> _Rule:
+) -> Rule:
     if points.ndim != 2 or points.dtype.kind != "f":
         raise SettingsError("clustering takes floats (point, dim)", given=(points.shape, points.dtype))
-    if size < 2 or (samples is not None and samples < 1) or min(dims, sample) < 1:
-        raise SettingsError(
-            "min_cluster_size is at least 2, min_samples, dims and sample at least 1",
-            given={"min_cluster_size": size, "min_samples": samples, "dims": dims, "sample": sample},
-        )
-    if selection not in SELECTIONS:
-        raise SettingsError("no such way to select clusters", given=selection, accepted=SELECTIONS)
     if method not in METHODS:
         raise SettingsError("no such clustering method", given=method, accepted=METHODS)
-    samples = size if samples is None else samples
-    if len(points) >= 2 * size:
-        _enough(samples, len(points))
-    return _Rule(size, samples, selection, len(points) if method == "full" else sample)
+    rule = checked_rule(len(points), size, samples, selection, dims, sample)
+    return replace(rule, sample=len(points)) if method == "full" else rule
 
 
-def _enough(min_samples: int, count: int) -> None:
-    if min_samples > count:
-        raise SettingsError("min_samples is more than there are points", given=min_samples, accepted=f"1 to {count}")
-
-
-def _by_scikit_learn(points: np.ndarray, rule: _Rule) -> Clusters:
+def _by_scikit_learn(points: np.ndarray, rule: Rule) -> Clusters:
     from sklearn.cluster import HDBSCAN
 
     clusterer = HDBSCAN(
@@ -176,17 +148,13 @@ def _by_scikit_learn(points: np.ndarray, rule: _Rule) -> Clusters:
     return _numbered(found.labels_, found.probabilities_.astype(np.float32), "exact")
 
 
-def _clusters(cloud: Cloud, rule: _Rule, done: str, seed: int) -> Clusters:
+def _clusters(cloud: Cloud, rule: Rule, done: str, seed: int) -> Clusters:
     count = len(cloud.half)
-    _enough(rule.min_samples, count)
-    size = min(count, max(rule.sample, math.ceil(SCALED_SIZE * count / rule.min_cluster_size)))
-    if 2 * size > count:
+    drawn = drawn_sample(count, rule, seed)
+    if drawn is None:
         flat, _ = _flat(cloud, rule)
         return _numbered(flat.owner, flat.probabilities, done)
-    chosen = np.sort(np.random.default_rng((seed, 1)).choice(count, size, replace=False))
-    scale = size / count
-    few = max(round(rule.min_samples * scale), min(rule.min_samples, SCALED_SAMPLES))
-    scaled = _Rule(max(round(rule.min_cluster_size * scale), 2), few, rule.selection, size)
+    chosen, scaled = drawn
     sample = cloud.take(chosen)
     flat, core = _flat(sample, scaled)
     owner, probabilities = np.empty(count, np.int64), np.empty(count, np.float32)
@@ -197,15 +165,15 @@ def _clusters(cloud: Cloud, rule: _Rule, done: str, seed: int) -> Clusters:
     for start in range(0, len(others), BLOCK):
         block = others[start : start + BLOCK]
         owner[block], probabilities[block] = _join(cloud.take(block), sample, flat, core, scaled)
-    return _numbered(owner, probabilities, f"{done}, {size} of {count} points and the rest assigned")
+    return _numbered(owner, probabilities, f"{done}, {len(chosen)} of {count} points and the rest assigned")
 
 
-def _flat(cloud: Cloud, rule: _Rule) -> tuple[Flat, np.ndarray]:
+def _flat(cloud: Cloud, rule: Rule) -> tuple[Flat, np.ndarray]:
     edges, squares, core = spanning_tree(cloud, rule.min_samples)
     return flat_clusters(edges, np.sqrt(squares), rule.min_cluster_size, rule.selection), core
 
 
-def _join(points: Cloud, sample: Cloud, flat: Flat, core: np.ndarray, rule: _Rule) -> tuple[np.ndarray, np.ndarray]:
+def _join(points: Cloud, sample: Cloud, flat: Flat, core: np.ndarray, rule: Rule) -> tuple[np.ndarray, np.ndarray]:
     """The cluster that each point would be in if it alone were added to the sample, and its membership.
 
     It joins a cluster through its shortest edge to a member, if that is shorter than where the cluster split off.

@@ -71,18 +71,18 @@ def _boruvka(cloud: Cloud, core: np.ndarray, component: np.ndarray, count: int):
     order = np.argsort(lengths, kind="stable")
     _, first = np.unique(component[order], return_index=True)
     best = order[np.sort(first)]  # shortest first
-    taken, name = _join(component, best, ends, np.arange(count))
+    taken, name = unite(component[best], component[ends[best]], count)
     chosen = best[taken]
     _, numbers = np.unique(name, return_inverse=True)
     return np.stack([chosen, ends[chosen]], 1), lengths[chosen], numbers[component]
 
 
 @njit(cache=True, nogil=True)
-def _join(component, points, ends, name):
-    """Unites the components at both ends of each point's edge, in order; which edges did so, and the names after it."""
-    taken = np.zeros(points.shape[0], np.bool_)
-    for n in range(points.shape[0]):
-        a, b = component[points[n]], component[ends[points[n]]]
+def unite(left, right, count):
+    """Unites components (edge,) at both ends of edges, in order; which edges did so, and the names after it."""
+    taken, name = np.zeros(left.shape[0], np.bool_), np.arange(count)
+    for n in range(left.shape[0]):
+        a, b = left[n], right[n]
         while name[a] != a:
             a = name[a]
         while name[b] != b:
@@ -90,7 +90,7 @@ def _join(component, points, ends, name):
         if a != b:
             name[max(a, b)] = min(a, b)
             taken[n] = True
-    for n in range(name.shape[0]):
+    for n in range(count):
         name[n] = name[name[n]]
     return taken, name
 

@@ -21,8 +21,8 @@ ratios hold, down to the floors below.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Sequence
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -30,16 +30,17 @@ import numpy as np
 from tqdm.auto import tqdm  # type: ignore[import-untyped]
 
 from vitreous.errors import SettingsError
-from vitreous.kernels.density import METHODS, SELECTIONS, contribution_clusters
-from vitreous.kernels.split_weights import search_rho
-from vitreous.kernels.stream_top import stream_top
+from vitreous.kernels.density import METHODS
+from vitreous.kernels.density_rule import SELECTIONS
 from vitreous.lenses.disentangle_finding import Disentanglement as Disentanglement
 from vitreous.lenses.disentangle_rows import Rows, Tokens, describe_source, open_rows
+from vitreous.lenses.disentangle_units import OnCores, Options, Route
 from vitreous.lenses.disentangle_work import UnitSplit, Work, assemble, open_work
 from vitreous.models.subject import Subject
 from vitreous.subunits.layers import chosen_units, find_layer
 
 if TYPE_CHECKING:
+    import torch
     from torch import nn
 
     from vitreous.images import ImageSet
@@ -48,22 +49,9 @@ if TYPE_CHECKING:
 
 PAPER_K, PAPER_SHARE, PAPER_RATIO = 400_000, 400_000 / 2_562_334, 400
 LEAST_K, LEAST_CLUSTER = 1000, 10
-HELD = 1 << 28  # bytes of a running top-k: as many units share a pass over the rows
 EXAMPLES = 32  # strongest instances that are kept of a unit and of a sub-unit
 SAMPLED_UNITS = 16  # units that are clustered to find the size of clusters for an expansion
-EPSILON = 1e-12
-
-
-@dataclass(frozen=True)
-class Options:
-    """How one unit is split."""
-
-    top_k: int
-    min_cluster_size: int
-    selection: str
-    min_samples: int | None
-    clusterer: str
-    seed: int
+ENGINES = ("local",)
 
 
 def disentangle(
@@ -80,6 +68,8 @@ def disentangle(
     min_samples: int | None = None,
     clusterer: str = "auto",
     seed: int = 0,
+    engine: str = "local",
+    device: str | None = None,
     out: str | Path | None = None,
     progress: bool = True,
 ) -> Disentanglement:
@@ -90,6 +80,9 @@ def disentangle(
     `expansion` the size of clusters is chosen so that about that many sub-units a unit come out. With `out` the finding
     is saved there, and a run that was killed goes on where it was.
 
+    `engine` says whose machines do the work: "local" is this one. `device` is where: by default the GPU that the model
+    lies on, or else the cores of the machine, with code made for them; "cpu" runs a GPU's code there.
+
     >>> finding = vt.disentangle(subject, images)
     >>> finding.expansion, finding.subunits(31), finding.subunit_top.images[finding.subunits(31)]
     """
@@ -99,6 +92,10 @@ def disentangle(
     asked |= {"expansion": expansion, "selection": selection, "min_samples": min_samples, "clusterer": clusterer}
     asked |= {"seed": seed}
     _check(asked)
+    if engine not in ENGINES:
+        raise SettingsError("unknown engine", given=engine, accepted=ENGINES)
+    where = _where(subject, device, clusterer)
+    asked |= {"device": None if where is None else where.type}
     weight, bias = (part[which] for part in layer.matrix())
     model = {"name": subject.name, "fingerprint": subject.fingerprint} if isinstance(subject, Subject) else None
     made_of = {"model": model, "layer": layer.fingerprint, "data": describe_source(source), "asked": asked}
@@ -106,98 +103,39 @@ def disentangle(
         if work.finished is not None:
             return work.finished
         rows = open_rows(subject, layer, source, tokens_per_image, seed, work.folder, progress)
-        options, reached = _options(asked, rows, weight, bias, progress)
-        splits = _split_all(rows, which, weight, bias, options, work, progress)
+        route = _route(rows, weight, bias, where, clusterer, progress)
+        options, reached = _options(asked, route, len(rows), len(which), progress)
+        splits = _split_all(route, which, options, work, progress)
         settings = {**made_of, **asdict(options), "instances": len(rows), "sampled_expansion": reached}
         finding = assemble(layer, which, weight, bias, splits, settings)
         work.finish(finding)
     return finding
 
 
-# -- one unit
-
-
-def split_unit(q: np.ndarray, weight: np.ndarray, bias: np.float32, options: Options) -> UnitSplit:
-    """Sections 3.2 and 3.3 for one unit: its top instances q (instance, input), strongest first, to its sub-units."""
-    found = contribution_clusters(
-        q,
-        weight,
-        min_cluster_size=options.min_cluster_size,
-        min_samples=options.min_samples,
-        selection=options.selection,
-        method=options.clusterer,
-        seed=options.seed,
-    )
-    whole = found.count < 1  # nothing to tell apart: all instances stand for the unit
-    labels = np.zeros(len(q), np.int64) if whole else found.labels
-    certain = np.ones(len(q), np.float32) if whole else found.probabilities
-    representatives, means = represent(q, weight, labels, certain)
-    sizes = np.bincount(labels[labels >= 0], minlength=len(means))
-    noise = float((found.labels < 0).mean())
-    if found.count < 2:
-        members = np.ones((1, len(weight)), bool)
-        return UnitSplit(found.count, sizes * (not whole), representatives, members, np.nan, np.nan, noise)
-    split = search_rho(weight, float(bias), representatives, means)
-    return UnitSplit(found.count, sizes, representatives, split.members, split.rho, split.score, noise)
-
-
-def represent(
-    q: np.ndarray, weight: np.ndarray, labels: np.ndarray, certain: np.ndarray
-) -> tuple[np.ndarray, np.ndarray]:
-    """Eq. 2: representatives float32 (cluster, input), and the mean q of each cluster, float64 (cluster, input).
-
-    A sum of W * q / |W * q| is W times a sum of q / |W * q|: one product of matrices does for all clusters.
-    """
-    inside = np.flatnonzero(labels >= 0)
-    lengths = np.sqrt(np.maximum((q * q) @ (weight * weight), np.finfo(np.float32).tiny))
-    count = int(labels.max()) + 1
-    mix = np.zeros((2 * count, len(q)), np.float32)
-    mix[labels[inside], inside] = certain[inside] / lengths[inside]
-    mix[count + labels[inside], inside] = 1
-    sums = mix @ q
-    r = weight * sums[:count].astype(np.float64)
-    sizes = np.bincount(labels[inside], minlength=count)
-    return (r / (np.linalg.norm(r, axis=1, keepdims=True) + EPSILON)).astype(np.float32), sums[count:] / sizes[:, None]
-
-
 # -- all units
 
 
-def _split_all(
-    rows: Rows,
-    which: np.ndarray,
-    weight: np.ndarray,
-    bias: np.ndarray,
-    options: Options,
-    work: Work,
-    progress: bool,
-) -> list[UnitSplit]:
+def _route(
+    rows: Rows, weight: np.ndarray, bias: np.ndarray, device: torch.device | None, clusterer: str, progress: bool
+) -> Route:
+    if device is None or clusterer != "auto":
+        return OnCores(rows, weight, bias)
+    from vitreous.lenses.disentangle_device import OnDevice
+
+    return OnDevice(rows, weight, bias, device, progress)
+
+
+def _split_all(route: Route, which: np.ndarray, options: Options, work: Work, progress: bool) -> list[UnitSplit]:
     """Units one after the other; those that the folder has are read from it."""
     splits = {at: split for at, unit in enumerate(which) if (split := work.read(int(unit))) is not None}
     left = [at for at in range(len(which)) if at not in splits]
     bar = tqdm(total=len(which), initial=len(splits), desc="units", disable=not progress, leave=False)
-    for at, ids, values in top_rows(rows, weight, bias, left, options.top_k):
-        q = rows.read(ids)
-        split = split_unit(q, weight[at], bias[at], options)
-        split = split.with_examples(q, values, weight[at], bias[at], rows.images[ids], rows.tokens[ids], EXAMPLES)
+    for at, split in route.splits(route.top(left, options.top_k), options, EXAMPLES) if left else ():
         work.write(int(which[at]), split)
         splits[at] = split
         bar.update()
     bar.close()
     return [splits[at] for at in range(len(which))]
-
-
-def top_rows(
-    rows: Rows, weight: np.ndarray, bias: np.ndarray, units: Sequence[int], k: int
-) -> Iterator[tuple[int, np.ndarray, np.ndarray]]:
-    """Eq. 1: unit, ids and values of its k strongest rows, strongest first; as many units a pass as memory allows."""
-    held = max(1, HELD // (36 * k))
-    for first in range(0, len(units), held):
-        part = list(units[first : first + held])
-        active = (weight[part] @ q.T + bias[part, None] for q in rows.batches())
-        found = stream_top(active, len(part), k)
-        for at, values, ids in zip(part, found.values, found.ids, strict=True):
-            yield at, ids, values
 
 
 # -- what was asked for
@@ -223,46 +161,56 @@ def _check(asked: dict[str, Any]) -> None:
         raise SettingsError("seed is a whole number from 0 on", given=asked["seed"])
 
 
+def _where(owner: Subject | nn.Module, device: str | None, clusterer: str) -> torch.device | None:
+    """The device that units are split on, None for the cores."""
+    from vitreous.lenses.disentangle_device import chosen_device
+
+    if clusterer == "auto":
+        return chosen_device(owner, device)
+    if device is not None:
+        raise SettingsError(
+            f'clusterer "{clusterer}" runs on the cores alone',
+            given=device,
+            accepted='no device, or clusterer="auto"',
+        )
+    return None
+
+
 def _options(
-    asked: dict[str, Any], rows: Rows, weight: np.ndarray, bias: np.ndarray, progress: bool
+    asked: dict[str, Any], route: Route, instances: int, units: int, progress: bool
 ) -> tuple[Options, float | None]:
     """What was asked for with the rest filled in, and the expansion on a few units if that was to be reached."""
     top_k = asked["top_k"]
     if top_k is None:
-        top_k = min(PAPER_K, len(rows), max(LEAST_K, round(PAPER_SHARE * len(rows))))
-    if top_k > len(rows):
+        top_k = min(PAPER_K, instances, max(LEAST_K, round(PAPER_SHARE * instances)))
+    if top_k > instances:
         raise SettingsError(
             "top_k is more than there are instances",
             given=top_k,
-            accepted=f"1 to {len(rows)}",
+            accepted=f"1 to {instances}",
             remedy="a smaller top_k, more pictures, or more tokens_per_image",
         )
     size = asked["min_cluster_size"] or max(LEAST_CLUSTER, round(top_k / PAPER_RATIO))
     options = Options(top_k, size, asked["selection"], asked["min_samples"], asked["clusterer"], asked["seed"])
     if asked["expansion"] is None:
         return options, None
-    return _for_expansion(asked["expansion"], options, rows, weight, bias, progress)
+    return _for_expansion(asked["expansion"], options, route, units, progress)
 
 
-def _for_expansion(
-    target: float, options: Options, rows: Rows, weight: np.ndarray, bias: np.ndarray, progress: bool
-) -> tuple[Options, float]:
+def _for_expansion(target: float, options: Options, route: Route, units: int, progress: bool) -> tuple[Options, float]:
     """The size of clusters, between 2 and a quarter of k, that comes nearest to so many sub-units a unit (E.6).
 
     Smaller clusters are more clusters, nearly always, so the size is halved in on; a few units stand for all.
     """
-    some = np.random.default_rng((options.seed, 2)).permutation(len(weight))[:SAMPLED_UNITS]
-    samples = [
-        (at, rows.read(ids)) for at, ids, _ in top_rows(rows, weight, bias, sorted(some.tolist()), options.top_k)
-    ]
+    some = np.random.default_rng((options.seed, 2)).permutation(units)[:SAMPLED_UNITS]
+    tops = list(route.top(sorted(some.tolist()), options.top_k))
     low, high = 2.0, max(2.0, options.top_k / 4)
     best: tuple[float, Options, float] | None = None
     steps = int(np.ceil(np.log2(max(2, np.log(high / low) / np.log(1.1)))))
     for _ in tqdm(range(steps), "expansion", disable=not progress, leave=False):
         size = max(2, round(float(np.sqrt(low * high))))
         tried = replace(options, min_cluster_size=size)
-        counts = [max(1, split_unit(q, weight[at], bias[at], tried).clusters) for at, q in samples]
-        reached = float(np.mean(counts))
+        reached = float(np.mean([max(1, split.clusters) for _, split in route.splits(tops, tried)]))
         if best is None or abs(np.log(reached / target)) < best[0]:
             best = (abs(np.log(reached / target)), tried, reached)
         low, high = (low, size) if reached < target else (size, high)

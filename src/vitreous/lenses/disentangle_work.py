@@ -54,20 +54,25 @@ class UnitSplit(NamedTuple):
 
 def _strongest(values: np.ndarray, images: np.ndarray, tokens: np.ndarray, keep: int) -> Examples:
     """(unit, instance) -> the `keep` strongest of each, one an image."""
+    # as many instances hold the strongest of `keep` images even if each image has its most
+    enough = min(len(images), keep * int(np.bincount(images).max()))
+    order = np.sort(np.argpartition(-values, enough - 1)[:, :enough])
+    order = np.take_along_axis(order, np.argsort(-np.take_along_axis(values, order, 1), kind="stable"), 1)
+    return first_of_images(np.take_along_axis(values, order, 1), images[order], tokens[order], keep)
+
+
+def first_of_images(values: np.ndarray, images: np.ndarray, tokens: np.ndarray, keep: int) -> Examples:
+    """Instances (unit, instance), the strongest first -> the first `keep` of each unit that are not of one image."""
     found = Examples(
         np.full((len(values), keep), -1, np.int64),
         np.full((len(values), keep), -1, np.int64),
         np.full((len(values), keep), np.nan, np.float32),
     )
-    # as many instances hold the strongest of `keep` images even if each image has its most
-    enough = min(len(images), keep * int(np.bincount(images).max()))
-    for at, row in enumerate(values):
-        near = np.sort(np.argpartition(-row, enough - 1)[:enough])
-        order = near[np.argsort(-row[near], kind="stable")]
-        _, first = np.unique(images[order], return_index=True)
-        kept = order[np.sort(first)[:keep]]
-        for part, of in zip(found, (images, tokens, row), strict=True):
-            part[at, : len(kept)] = of[kept]
+    for at, of_unit in enumerate(images):
+        _, first = np.unique(of_unit, return_index=True)
+        kept = np.sort(first)[:keep]
+        for part, of in zip(found, (images, tokens, values), strict=True):
+            part[at, : len(kept)] = of[at, kept]
     return found
 
 
