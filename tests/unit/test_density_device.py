@@ -7,9 +7,9 @@ import pytest
 import torch
 from scipy.sparse.csgraph import connected_components, minimum_spanning_tree
 from sklearn.metrics import adjusted_rand_score
+from test_density import HARD, planted
 
 from reference.density import hdbscan, mutual_reachability
-from test_density import HARD, planted
 from vitreous.errors import SettingsError
 from vitreous.kernels import density_device, density_device_span
 from vitreous.kernels.density import contribution_clusters, density_clusters
@@ -127,7 +127,7 @@ def test_the_largest_in_groups_are_the_largest(k):
     ],
 )
 def test_the_device_and_the_cores_find_the_same(instances, inputs, rule, monkeypatch):
-    q, weight, truth = planted(instances, inputs, 1)
+    q, weight, _ = planted(instances, inputs, 1)
     q[5:90:3] = 0
     cores = contribution_clusters(q, weight, **rule)
     monkeypatch.setattr(density_device, "CHUNK", 500 * inputs)

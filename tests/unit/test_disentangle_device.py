@@ -6,13 +6,14 @@ import sys
 import threading
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
+from test_disentangle import INPUTS, planted
 
 import vitreous as vt
-from test_disentangle import INPUTS, planted
 from vitreous.kernels.density_device import Instances, contribution_clusters_on_device
 from vitreous.lenses import disentangle_device
 from vitreous.lenses.disentangle_device import OnDevice, chosen_device, cluster_sums_on_device, hold, in_order
@@ -227,14 +228,13 @@ def test_where_units_are_split_is_chosen_by_where_the_model_lies(tiny):
             chosen_device(layer, wrong)
 
 
-def test_a_gpu_is_where_units_are_split_by_default(monkeypatch):
+@pytest.mark.parametrize(("lies", "splits"), [("cuda:1", "cuda:1"), ("meta", None), ("cpu", None)])
+def test_a_gpu_is_where_units_are_split_by_default(lies, splits):
     class Elsewhere(torch.nn.Module):
-        def parameters(self, recurse: bool = True):
-            yield torch.empty(1, device="meta")
+        def parameters(self, *_):
+            yield SimpleNamespace(device=torch.device(lies))
 
-    assert chosen_device(Elsewhere(), None) is None  # neither cores nor a GPU
-    monkeypatch.setattr(torch, "empty", lambda *_, **__: type("Tensor", (), {"device": torch.device("cuda", 1)})())
-    assert chosen_device(Elsewhere(), None) == torch.device("cuda:1")
+    assert chosen_device(Elsewhere(), None) == (splits and torch.device(splits))
 
 
 def test_engines_and_clusterers_that_are_not_there_are_refused(mixture):
