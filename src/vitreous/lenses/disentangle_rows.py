@@ -137,9 +137,12 @@ def _from_array(array: np.ndarray, inputs: int, tokens: Tokens, seed: int) -> Ro
             given=f"{array.dtype} {array.shape}",
             accepted=f"{inputs} inputs",
         )
-    if not np.isfinite(array).all():
-        sample = int(np.flatnonzero(~np.isfinite(array).reshape(len(array), -1).all(1))[0])
-        raise SettingsError("inputs are not finite", given=f"sample {sample}", remedy="leave such samples out")
+    step = max(1, PIECE // (array.size // len(array)))
+    for first in range(0, len(array), step):
+        finite = np.isfinite(array[first : first + step]).reshape(-1, array.size // len(array)).all(1)
+        if not finite.all():
+            sample = first + int(np.flatnonzero(~finite)[0])
+            raise SettingsError("inputs are not finite", given=f"sample {sample}", remedy="leave such samples out")
     if array.ndim == 2:
         images, kept = np.arange(len(array)), np.zeros(len(array), np.int64)
         return Rows(lambda ids: np.asarray(array[ids], np.float32), images, kept, inputs)
