@@ -1,0 +1,264 @@
+"""What a split layer and sparse dictionaries cost a ViT-B/14 at inference: ms a batch and peak memory (paper, Table 5).
+
+    PYTHONPATH=src python benchmarks/disentangle_inference.py --json inference.json     batches of 256, 20 passes each
+    PYTHONPATH=src python benchmarks/disentangle_inference.py --paper                   100 passes to warm up, 500 timed
+    PYTHONPATH=src python benchmarks/disentangle_inference.py --compile                 with torch.compile, as the paper
+    PYTHONPATH=src python benchmarks/disentangle_inference.py --small                   a rehearsal on cores
+
+The backbone has random weights, which cost what trained ones do, and so have dictionaries and sub-units, eight times
+as many as the layer has units. Dictionaries replace the output of the last block's second linear layer by what they
+make of it; the transcoder makes it from the layer's input. Codes of all tokens are in memory together, as in the paper.
+Ours: applied with nobody looking, with one unit's sub-units or all of them looked at, and in the paper's two stages.
+
+Peak memory is all that torch has allocated, weights, batch and activations. The paper's backbone, 501 MB at a batch of
+256, has room for its weights and a batch of 224 x 224 pictures and nothing else: activations are not in it, but in its
+dictionaries' numbers they are. Ratios of memory are therefore not those of the paper.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import platform
+import statistics
+import time
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+import vitreous as vt
+from vitreous.baselines.dictionaries import KINDS, Dictionary, DictionaryConfig
+from vitreous.kernels.split_weights import winners
+from vitreous.lenses.disentangle_finding import Disentanglement, Examples
+from vitreous.lenses.disentangle_work import UnitSplit, assemble
+from vitreous.models.subject import Subject
+from vitreous.subunits.layers import LinearLayer, find_layer
+
+SITE, EXPANSION = "blocks.-1.mlp.out", 8
+
+Variant = Callable[[], AbstractContextManager[object]]
+
+
+def backbone(small: bool, size: int, device: torch.device) -> Subject:
+    import timm
+
+    more = {"embed_dim": 96, "depth": 2, "num_heads": 3} if small else {}
+    torch.manual_seed(0)
+    module = timm.create_model("vit_base_patch14_dinov2", pretrained=False, img_size=size, num_classes=0, **more)
+    for name, parameter in module.named_parameters():
+        if name.endswith("gamma"):  # LayerScale starts at 1e-5, which would hide what a layer does
+            nn.init.ones_(parameter)
+    return vt.wrap(module.eval().to(device))
+
+
+def random_dictionary(kind: str, layer: LinearLayer, device: torch.device) -> Dictionary:
+    outputs, inputs = layer.whole.shape
+    units = EXPANSION * outputs
+    rng = torch.Generator().manual_seed(0)
+    read = inputs if kind == "transcoder" else outputs
+    atoms = torch.randn(units, outputs, generator=rng)
+    atoms /= atoms.norm(dim=1, keepdim=True)
+    into = atoms.T.clone() if read == outputs else torch.randn(read, units, generator=rng) / read**0.5
+    weights = {"W_dec": atoms, "b_dec": torch.zeros(outputs), "W_enc": into, "b_enc": torch.zeros(units)}
+    if KINDS[kind].architecture == "matching_pursuit":
+        del weights["W_enc"], weights["b_enc"]
+    if KINDS[kind].architecture == "jumprelu":
+        weights["threshold"] = torch.full((units,), 0.1)
+    config = DictionaryConfig(kind, read, outputs, units, KINDS[kind].default_k(units), kind != "transcoder")
+    return Dictionary(config, weights).to(device)
+
+
+@contextmanager
+def hooked(layer: LinearLayer, dictionary: Dictionary) -> Iterator[None]:
+    def hook(_: nn.Module, args: tuple[Tensor, ...], output: Tensor) -> Tensor:
+        given = args[0] if dictionary.config.inputs != output.shape[-1] else output
+        return dictionary.decode(dictionary.encode(given)).to(output.dtype)
+
+    handle = layer.module.register_forward_hook(hook)
+    try:
+        yield
+    finally:
+        handle.remove()
+
+
+def random_split(layer: LinearLayer) -> Disentanglement:
+    """Every unit in parts, four to twelve and eight on average, as the paper's rule makes them of random clusters."""
+    rng = np.random.default_rng(0)
+    weight, bias = layer.matrix()
+    none = Examples(*(np.full((1, 1), -1, np.int64) for _ in range(2)), np.full((1, 1), np.nan, np.float32))
+    splits = []
+    for count in EXPANSION + (np.arange(len(weight)) % 9 - 4):
+        representatives = rng.standard_normal((count, weight.shape[1])).astype(np.float32)
+        tops = Examples(*(np.repeat(part, count, 0) for part in none))
+        split = UnitSplit(
+            int(count), np.ones(count, int), representatives, winners(representatives, 0.5), 0.5, 0.0, 0.0
+        )
+        splits.append(split._replace(top=none, subunit_top=tops))
+    units = np.arange(len(weight))
+    return assemble(layer, units, weight, bias, splits, {"layer": layer.fingerprint})
+
+
+@contextmanager
+def swapped(subject: Subject, layer: LinearLayer, other: nn.Module) -> Iterator[None]:
+    path, name = layer.path.rsplit(".", 1)
+    parent = subject.module.get_submodule(path)
+    parent.register_module(name, other)
+    try:
+        yield
+    finally:
+        parent.register_module(name, layer.module)
+
+
+def variants(subject: Subject, layer: LinearLayer, kinds: list[str]) -> dict[str, Variant]:
+    """What stands in the model while it is timed, made when its turn comes: peak memory is of one at a time."""
+    finding = random_split(layer)
+    some = finding.subunits(0)
+
+    @contextmanager
+    def nothing() -> Iterator[None]:
+        yield
+
+    @contextmanager
+    def looked(subunits: np.ndarray | None) -> Iterator[None]:
+        with finding.applied(subject) as split, split.look(subunits):
+            yield
+
+    @contextmanager
+    def two_stages() -> Iterator[None]:
+        with swapped(subject, layer, finding.materialised(subject)):
+            yield
+
+    @contextmanager
+    def dictionary(kind: str) -> Iterator[None]:
+        with hooked(layer, random_dictionary(kind, layer, layer.whole.device)):
+            yield
+
+    found: dict[str, Variant] = {"backbone": nothing}
+    found |= {kind: lambda kind=kind: dictionary(kind) for kind in kinds}
+    found["ours, nobody looks"] = lambda: finding.applied(subject)
+    found[f"ours, {len(some)} sub-units looked at"] = lambda: looked(some)
+    found[f"ours, all {len(finding)} sub-units looked at"] = lambda: looked(None)
+    found["ours, two stages"] = two_stages
+    return found
+
+
+# -- the clock
+
+
+def timed(run: Callable[[], object], warmup: int, iterations: int, device: torch.device) -> dict:
+    """Milliseconds a pass, median and spread, and MiB at the peak of the timed passes."""
+    for _ in range(warmup):
+        run()
+    if device.type != "cuda":
+        spent = []
+        for _ in range(iterations):
+            begin = time.perf_counter()
+            run()
+            spent.append(1e3 * (time.perf_counter() - begin))
+        return {"ms": statistics.median(spent), "ms_range": [min(spent), max(spent)]}
+    torch.cuda.synchronize(device)
+    torch.cuda.reset_peak_memory_stats(device)
+    events = [[torch.cuda.Event(enable_timing=True) for _ in range(2)] for _ in range(iterations)]
+    begin = time.perf_counter()
+    for start, stop in events:
+        start.record()
+        run()
+        stop.record()
+    torch.cuda.synchronize(device)
+    wall = 1e3 * (time.perf_counter() - begin) / iterations
+    spent = [start.elapsed_time(stop) for start, stop in events]
+    row = {"ms": statistics.median(spent), "ms_range": [min(spent), max(spent)], "ms_wall": wall}
+    return row | {"peak_mib": torch.cuda.max_memory_allocated(device) / 2**20}
+
+
+def whole_model(subject: Subject, x: Tensor, chosen: dict[str, Variant], args: argparse.Namespace) -> list[dict]:
+    rows: list[dict] = []
+    with torch.inference_mode():
+        before = subject.module(x)
+        for name, variant in chosen.items():
+            with variant():
+                module = torch.compile(subject.module) if args.compile else subject.module
+                row = {"variant": name}
+                row |= timed(lambda module=module: module(x), args.warmup, args.iterations, x.device)
+                after = subject.module(x)
+                row |= {"same_bits": torch.equal(before, after)}
+                row |= {"largest_difference": float((before - after).abs().max())}
+            if args.compile:
+                torch.compiler.reset()
+            row |= {"times_backbone": row["ms"] / (rows[0]["ms"] if rows else row["ms"])}
+            rows.append(row)
+            print(told(row), flush=True)
+    return rows
+
+
+def layer_alone(
+    subject: Subject, layer: LinearLayer, x: Tensor, chosen: dict[str, Variant], iterations: int
+) -> list[dict]:
+    """The layer by itself, variants in turn so that a change of clocks meets all of them alike."""
+    rows: dict[str, list[dict]] = {name: [] for name in chosen}
+    with torch.inference_mode():
+        for _ in range(5):
+            for name, variant in chosen.items():
+                with variant():
+                    module = subject.module.get_submodule(layer.path)
+                    rows[name].append(timed(lambda module=module: module(x), 3, iterations, x.device))
+    found = []
+    for name, runs in rows.items():
+        row = {"variant": name, "ms": statistics.median(run["ms"] for run in runs)}
+        row |= {"peak_mib": max(run["peak_mib"] for run in runs)} if x.device.type == "cuda" else {}
+        first = found[0] if found else row
+        row["times_layer"] = row["ms"] / first["ms"]
+        row |= {"memory_times_layer": row["peak_mib"] / first["peak_mib"]} if "peak_mib" in row else {}
+        found.append(row)
+        print("layer alone: " + told(row), flush=True)
+    return found
+
+
+def told(row: dict) -> str:
+    words = [f"{row['variant']:36} {row['ms']:9.2f} ms"]
+    words += [f"{name} {value:.4g}" for name, value in row.items() if name not in ("variant", "ms", "ms_range")]
+    return "  ".join(words)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--batch", type=int, default=256)
+    parser.add_argument("--size", type=int, default=224, help="pixels; the paper's memory fits 224, timm's own is 518")
+    parser.add_argument("--warmup", type=int, default=5)
+    parser.add_argument("--iterations", type=int, default=20)
+    parser.add_argument("--paper", action="store_true", help="100 passes to warm up and 500 timed ones")
+    parser.add_argument("--precision", default="highest", choices=("highest", "high", "medium"), help="of products")
+    parser.add_argument("--compile", action="store_true")
+    parser.add_argument("--kinds", default=",".join(KINDS), help="of dictionaries, or nothing")
+    parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
+    parser.add_argument("--small", action="store_true", help="a rehearsal")
+    parser.add_argument("--json", type=Path)
+    args = parser.parse_args()
+    if args.paper:
+        args.warmup, args.iterations = 100, 500
+    if args.small:
+        args.batch, args.size, args.warmup, args.iterations = 4, 70, 1, 3
+    torch.set_float32_matmul_precision(args.precision)
+    device = torch.device(args.device)
+    subject = backbone(args.small, args.size, device)
+    layer = find_layer(subject, SITE)
+    x = torch.randn(args.batch, 3, args.size, args.size, generator=torch.Generator().manual_seed(0)).to(device)
+    chosen = variants(subject, layer, [kind for kind in args.kinds.split(",") if kind])
+    found: dict = {name: vars(args)[name] for name in ("batch", "size", "warmup", "iterations", "precision", "compile")}
+    found["machine"] = torch.cuda.get_device_name(device) if device.type == "cuda" else platform.machine()
+    found["torch"] = torch.__version__
+    found["rows"] = whole_model(subject, x, chosen, args)
+    tokens = (args.size // 14) ** 2 + 1
+    q = torch.randn(args.batch, tokens, layer.whole.shape[1], device=device)
+    ours = {name: variant for name, variant in chosen.items() if name not in KINDS}
+    found["layer"] = layer_alone(subject, layer, q, ours, args.iterations)
+    if args.json:
+        args.json.write_text(json.dumps(found, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,39 @@
+"""The benchmarks of splitting run from end to end at small size, and say what they measured."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def run(script: str, tmp_path: Path, *words: str) -> dict:
+    out = tmp_path / "found.json"
+    command = [sys.executable, str(ROOT / "benchmarks" / script), "--small", "--device", "cpu", "--json", str(out)]
+    subprocess.run([*command, *words], check=True, capture_output=True, cwd=tmp_path)
+    return json.loads(out.read_text())
+
+
+@pytest.mark.slow
+def test_a_layer_is_measured_and_compared_with_exact_hdbscan(tmp_path):
+    found = run("disentangle_gpu.py", tmp_path, "--exact", "1")
+    assert found["layer"]["units_done"] == found["layer"]["units"] == 12 and not found["layer"]["extrapolated"]
+    assert found["worst_ari_exact"] > 0.9
+    cut = run("disentangle_gpu.py", tmp_path, "--exact", "1", "--seconds", "0")["layer"]
+    assert cut["units_done"] == 1 and cut["extrapolated"]
+    assert cut["whole_layer_seconds"] > 11 * cut["seconds_a_unit"]
+
+
+@pytest.mark.slow
+def test_inference_is_measured_with_every_dictionary(tmp_path):
+    from vitreous.baselines.dictionaries import KINDS
+
+    rows = {row["variant"]: row for row in run("disentangle_inference.py", tmp_path)["rows"]}
+    assert set(rows) > set(KINDS) and all(row["ms"] > 0 for row in rows.values())
+    assert all(row["same_bits"] for name, row in rows.items() if "look" in name)
+    assert 0 < rows["ours, two stages"]["largest_difference"] < 1e-4 < rows["topk"]["largest_difference"]
