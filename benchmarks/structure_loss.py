@@ -136,15 +136,13 @@ def main() -> None:
     name = torch.cuda.get_device_name() if device.type == "cuda" else "cpu"
     results: dict[str, object] = {"device": name, "torch": torch.__version__, "steps": options.steps}
     sizes = [(96, 500)] if options.small else [(2304, 784), (2304, 15_680)]
-    for size in [] if options.steps_only else sizes:
-        results[f"clustering {size[0]} x {size[1]}"] = clusterings(device, *size)
-        print(json.dumps(results), flush=True)
-    for recipe in options.recipes:
-        results[recipe] = steps_of(recipe, device, options.steps, options.small)
-        print(json.dumps(results[recipe]), flush=True)
-    print(json.dumps(results, indent=1))
-    if options.out:
-        options.out.write_text(json.dumps(results, indent=1) + "\n")
+    parts = {f"clustering {u} x {n}": partial(clusterings, device, u, n) for u, n in sizes if not options.steps_only}
+    parts |= {name: partial(steps_of, name, device, options.steps, options.small) for name in options.recipes}
+    for name, part in parts.items():  # written as it goes: borrowed time may end
+        results[name] = part()
+        print(json.dumps({name: results[name]}, indent=1), flush=True)
+        if options.out:
+            options.out.write_text(json.dumps(results, indent=1) + "\n")
 
 
 if __name__ == "__main__":

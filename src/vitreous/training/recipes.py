@@ -115,15 +115,20 @@ RECIPES = {
         ),
         Recipe(
             "scenes",
-            "the bundled scenes, shape of the largest object; a small network that two cores train in minutes",
+            "the bundled scenes, colour of the largest object; a small network that two cores train in minutes",
             "scenes",
             64,
-            settings={"img_size": 64, "patch_size": 8, "depth": 6, "embed_dim": 96, "num_heads": 3, "mlp_ratio": 3},
-            batch=128,
-            epochs=15,
+            settings={
+                **{"img_size": 64, "patch_size": 8, "depth": 6, "embed_dim": 64, "num_heads": 2, "mlp_ratio": 3},
+                "init_values": None,  # blocks that work from the first step: there are few steps
+            },
+            batch=64,
+            epochs=20,
             warmup=1,
-            lr_batch=256,
-            augmentation={"scale": (0.5, 1.0), "ratio": (0.75, 1.33), "hflip": 0.5, "color_jitter": None},
+            lr_batch=64,
+            lr=0.001,
+            weight_decay=0.05,
+            augmentation={"scale": (0.8, 1.0), "ratio": (0.9, 1.1), "hflip": 0.5, "color_jitter": None},
             structure={"every": 10},
         ),
     )
