@@ -45,6 +45,8 @@ if TYPE_CHECKING:
     from vitreous.lenses.structure import structure as structure
     from vitreous.lenses.structure import unit_clusters as unit_clusters
     from vitreous.lenses.structure_comparison import compare as compare
+    from vitreous.lenses.tokens import TokenMaps as TokenMaps
+    from vitreous.lenses.tokens import token_maps as token_maps
     from vitreous.models.family import Family as Family
     from vitreous.models.site import Site as Site
     from vitreous.models.subject import Subject as Subject
@@ -84,6 +86,7 @@ _PUBLIC = {
     "StructureLoss": "training.structure_loss",
     "Subject": "models.subject",
     "TextSet": "texts",
+    "TokenMaps": "lenses.tokens",
     "VitreousError": "errors",
     "capture": "hooks",
     "check_laws": "laws",
@@ -109,6 +112,7 @@ _PUBLIC = {
     "structure_report": "pages",
     "tcav": "baselines.tcav",
     "tcav_table": "baselines.tcav",
+    "token_maps": "lenses.tokens",
     "top_pictures": "judges.grids",
     "train_dictionary": "baselines.dictionaries",
     "unit_clusters": "lenses.structure",

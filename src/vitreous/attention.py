@@ -13,6 +13,7 @@ import math
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import torch
@@ -148,18 +149,18 @@ def tap(subject: Subject, blocks: Mapping[int, See]) -> Iterator[None]:
             if multihead is not None:
                 handles = [multihead.register_forward_hook(_open_multihead(multihead, see), with_kwargs=True)]
             else:
-                handles = _while_running(block, see)
+                handles = while_running(block, partial(_Opened, see))
             for handle in handles:
                 stack.callback(handle.remove)
         yield
 
 
-def _while_running(block: nn.Module, see: See) -> list[Any]:
-    """Hooks that switch the mode on when the block starts and off when it ends, also by an exception."""
-    running: list[_Opened] = []
+def while_running(block: nn.Module, mode: Callable[[], TorchFunctionMode]) -> list[Any]:
+    """Hooks that switch a new mode on when the block starts and off when it ends, also by an exception."""
+    running: list[TorchFunctionMode] = []
 
     def start(*_: Any) -> None:
-        running.append(_Opened(see))
+        running.append(mode())
         running[-1].__enter__()
 
     def end(*_: Any) -> None:

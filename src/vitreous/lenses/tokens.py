@@ -1,0 +1,276 @@
+"""ULTra: unveiling latent token interpretability in transformers (Hosseini et al. 2024).
+
+What is a latent token made of? A scalar f of the token is followed back to the attention of every block below it.
+Where more attention would raise f, attention counts; the product over blocks says how much each input token counts.
+
+    paper     here      axes                        what it is
+    z(l)      z         sample token channel        the stream after a block; block b here, from 0, gives z(b + 2)
+    f         target    -                           Σ z ("sum"), Σ z² ("energy"), or ⟨z, w⟩ (weights)
+    A         A         sample head query key       attention probabilities
+    C         -         query key                   I + mean over heads of (∂f/∂A)⁺ ⊙ A, eq. 4
+    S         maps      sample token row column     row i of the product of all C, eq. 5
+
+How eq. 5 is read. Printed is C(1) C(2) ··· C(l - 1). With rows as queries the input side must stand on the right, as in
+attention rollout: the default is C(l - 1) ··· C(1), and `order="printed"` gives the other. z is taken before a final
+LayerNorm, behind which the sum over channels would be constant. All tokens take one backward pass of our own.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal, overload
+
+import numpy as np
+import torch
+from torch import Tensor
+from tqdm.auto import tqdm  # type: ignore[import-untyped]
+
+from vitreous.errors import ModelError, SettingsError
+from vitreous.hooks import evaluating
+from vitreous.kernels.token_backward import Order, token_rows
+from vitreous.lenses.tokens_autograd import autograd_rows, graph_of
+from vitreous.lenses.tokens_finding import TokenMaps as TokenMaps
+from vitreous.lenses.tokens_inputs import Inputs, inputs_of
+from vitreous.lenses.tokens_read import read_layers
+from vitreous.lenses.tokens_watch import Unread
+from vitreous.models.subject import Subject
+from vitreous.preprocess import Frame
+
+TARGETS = ("sum", "energy")
+ORDERS = ("rollout", "printed")
+OWN = ("max_of_others", "keep")
+DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float64": torch.float64}
+SLOW = "{}: {}; tokens are followed back by autograd instead, which gives the same and takes longer"
+NORMED = (
+    "the stream of {} is normalised after each block, which leaves the sum and the energy of a token little to vary"
+)
+
+Target = Literal["sum", "energy"] | np.ndarray | Tensor
+Own = Literal["max_of_others", "keep"]
+
+
+@overload
+def token_maps(subject: Subject, images: Any, block: int = -1, *args: Any, **kwargs: Any) -> TokenMaps: ...
+@overload
+def token_maps(
+    subject: Subject, images: Any, block: Sequence[int], *args: Any, **kwargs: Any
+) -> tuple[TokenMaps, ...]: ...
+def token_maps(
+    subject: Subject,
+    images: Any,
+    block: int | Sequence[int] = -1,
+    tokens: Literal["all"] | Sequence[int | str] = "all",
+    target: Target = "sum",
+    order: Order = "rollout",
+    own: Own = "max_of_others",
+    *,
+    size: int | tuple[int, int] | None = None,
+    dtype: Literal["float32", "bfloat16", "float64"] | None = None,
+    batch_size: int | None = None,
+    memory_mb: float | None = None,
+    check: bool = True,
+    progress: bool = True,
+) -> TokenMaps | tuple[TokenMaps, ...]:
+    """How much each input token counts for each latent token after a block: what tokens stand for.
+
+    >>> maps = vt.token_maps(subject, images)
+    >>> maps.of(maps.token_at(3, 5)).maps[0]        # (1, row, column) on the patch grid
+    >>> first, last = vt.token_maps(subject, images, block=[0, -1])    # one forward pass for both
+
+    `images` are pictures in any form, a tensor that is the model's input, or texts. `tokens` are numbers, prefix tokens
+    first, or names of prefix tokens. Weights as `target` are (channel,), or (token, channel) for one vector a token.
+    `size` is another input size, `dtype` that of the pass. One token is compared with autograd unless `check` is off.
+    """
+    _refuse(subject, target, order, own)
+    blocks = _blocks(subject, block)
+    given = inputs_of(subject, images, size)
+    _refuse_one_patch(given, own)
+    budget = _budget(subject.device, memory_mb)
+    work = Work(subject, sorted(set(blocks)), tokens, target, order, _dtype(subject, dtype), budget, check)
+    rows: dict[int, list[np.ndarray]] = {b: [] for b in work.blocks}
+    frames: list[Frame] = []
+    count = batch_size or (1 if subject.device.type == "cpu" else 8)
+    bar = tqdm(total=len(given.ids), desc="token maps", delay=1, disable=not progress)
+    with evaluating(subject.module), bar:
+        for at, x, some in given.batches(count):
+            for b, found in work(x).items():
+                rows[b].append(found.cpu().numpy())
+            frames += some or ()
+            bar.update(len(at))
+    settings = {"subject": subject.name, "order": order, "own": own, "dtype": str(work.dtype).removeprefix("torch.")}
+    settings["target"] = target if isinstance(target, str) else "weights"
+    made = {b: _finding(given, work, b, np.concatenate(rows[b]), frames, settings) for b in work.blocks}
+    return made[blocks[0]] if isinstance(block, int) else tuple(made[b] for b in blocks)
+
+
+def _finding(
+    given: Inputs, work: Work, block: int, rows: np.ndarray, frames: Sequence[Frame], settings: Mapping[str, Any]
+) -> TokenMaps:
+    if given.lengths is not None:
+        there = np.arange(rows.shape[2]) < given.lengths[:, None]
+        rows = np.where(there[:, work.tokens, None] & there[:, None], rows, 0)
+    return TokenMaps(
+        rows,
+        work.tokens,
+        block,
+        work.subject.prefix,
+        given.grid,
+        given.size,
+        tuple(frames) or None,
+        given.ids,
+        settings,
+        given.lengths,
+        tuple(work.notes),
+    )
+
+
+class Work:
+    """Batches of a model's input to rows of eq. 5, by the short way, or by the long one where that does not fit."""
+
+    def __init__(
+        self,
+        subject: Subject,
+        blocks: Sequence[int],
+        tokens: Literal["all"] | Sequence[int | str],
+        target: Target,
+        order: Order,
+        dtype: torch.dtype,
+        budget: int,
+        check: bool,
+    ) -> None:
+        self.subject, self.blocks, self.order, self.dtype, self.budget = subject, tuple(blocks), order, dtype, budget
+        self.asked, self.target, self.unchecked = tokens, target, check
+        self.tokens: tuple[int, ...] = ()
+        self.short = True
+        self.notes = [NORMED.format(subject.name)] * (subject.family.normed_stream and isinstance(target, str))
+
+    def __call__(self, x: Tensor) -> dict[int, Tensor]:
+        """{block: (image, token, source token)}."""
+        if self.short:
+            try:
+                found = self._by_layers(x)
+            except Unread as why:
+                self._give_up(str(why))
+            else:
+                if not self.unchecked or self._agrees(x, found):
+                    self.unchecked = False
+                    return found
+                self._give_up("its blocks do more than was read from them")
+        patterns, z = graph_of(self.subject, x, self.blocks)
+        tokens = self._tokens(z)
+        return autograd_rows(patterns, z, self._seeds(z, tokens), tokens, order=self.order, budget=self.budget)
+
+    def _give_up(self, why: str) -> None:
+        self.short = False
+        self.notes.append(SLOW.format(self.subject.name, why))
+        warnings.warn(self.notes[-1], stacklevel=4)
+
+    def _by_layers(self, x: Tensor) -> dict[int, Tensor]:
+        layers, z = read_layers(self.subject, x, self.blocks)
+        tokens = self._tokens(z)
+        rising, back = tokens.sort()
+        seeds = self._seeds(z, rising)
+        rows = token_rows(layers, seeds, rising, order=self.order, dtype=self.dtype, budget=self.budget)
+        return {b: row[:, back.argsort()] for b, row in rows.items()}
+
+    def _agrees(self, x: Tensor, found: Mapping[int, Tensor]) -> bool:
+        """Whether autograd gives the same for one token of the first sample."""
+        deepest = max(self.blocks)
+        patterns, z = graph_of(self.subject, x[:1], [deepest])
+        k = len(self.tokens) // 2
+        token = torch.tensor([self.tokens[k]], device=x.device)
+        (expected,) = autograd_rows(patterns, z, self._seeds(z, token), token, order=self.order)[deepest][0]
+        off, size = (part.abs().index_fill(0, token, 0).max() for part in (found[deepest][0, k] - expected, expected))
+        return bool(off <= (0.1 if self.dtype == torch.bfloat16 else 1e-3) * size)
+
+    def _tokens(self, z: Mapping[int, Tensor]) -> Tensor:
+        one = next(iter(z.values()))
+        if not self.tokens:
+            self.tokens = _chosen(self.asked, one.shape[1], self.subject.prefix)
+        return torch.tensor(self.tokens, device=one.device)
+
+    def _seeds(self, z: Mapping[int, Tensor], tokens: Tensor) -> dict[int, Tensor]:
+        """∂f/∂z (image, token, channel)."""
+        return {b: _slope(value.detach()[:, tokens], self.target, tokens, value.shape[1]) for b, value in z.items()}
+
+
+def _slope(z: Tensor, target: Target, tokens: Tensor, length: int) -> Tensor:
+    if isinstance(target, str):
+        return torch.ones_like(z) if target == "sum" else 2 * z
+    w = torch.as_tensor(target).to(z)
+    if tuple(w.shape) not in ((z.shape[-1],), (length, z.shape[-1])):
+        raise SettingsError(
+            "weights are (channel,), or (token, channel)",
+            given=tuple(w.shape),
+            accepted=f"({z.shape[-1]},) or ({length}, {z.shape[-1]})",
+        )
+    return (w if w.ndim == 1 else w[tokens]).expand_as(z)
+
+
+# -- what was given
+
+
+def _refuse(subject: Subject, target: Target, order: str, own: str) -> None:
+    if not subject.family.attention:
+        raise ModelError(
+            f"{subject.name} has no attention to follow tokens back through",
+            given=subject.family.name,
+            remedy="a vision transformer or a language model; vt.gradcam explains classes of any model",
+        )
+    if isinstance(target, str) and target not in TARGETS:
+        raise SettingsError("unknown target", given=target, accepted=(*TARGETS, "weights (channel,)"))
+    for name, value, known in (("order", order, ORDERS), ("own", own, OWN)):
+        if value not in known:
+            raise SettingsError(f"unknown {name}", given=value, accepted=known)
+
+
+def _refuse_one_patch(given: Inputs, own: str) -> None:
+    if given.grid is not None and given.grid.patches < 2 and own == "max_of_others":
+        remedy = 'own="keep", or pictures of more than one patch'
+        raise SettingsError("one patch has no others to take the largest of", given=tuple(given.grid), remedy=remedy)
+
+
+def _blocks(subject: Subject, block: int | Sequence[int]) -> list[int]:
+    asked = [block] if isinstance(block, int | np.integer) else list(block)
+    depth = subject.depth
+    if not asked or (wrong := [b for b in asked if not -depth <= b < depth]):
+        raise SettingsError("no such block", given=wrong[0] if asked else asked, accepted=f"{-depth} to {depth - 1}")
+    return [range(depth)[b] for b in asked]
+
+
+def _chosen(tokens: Literal["all"] | Sequence[int | str], count: int, prefix: tuple[str, ...]) -> tuple[int, ...]:
+    if isinstance(tokens, str):
+        if tokens != "all":
+            raise SettingsError("unknown tokens", given=tokens, accepted='"all", or a list of numbers and names')
+        return tuple(range(count))
+    found = []
+    for token in tokens:
+        if isinstance(token, str):
+            if token not in prefix:
+                raise SettingsError("no prefix token of this name", given=token, accepted=prefix)
+            found.append(prefix.index(token))
+        elif not -count <= token < count:
+            raise SettingsError("no such token", given=token, accepted=f"{-count} to {count - 1}")
+        else:
+            found.append(range(count)[token])
+    if not found or len(set(found)) < len(found):
+        raise SettingsError("at least one token is needed, and none twice", given=list(tokens))
+    return tuple(found)
+
+
+def _dtype(subject: Subject, dtype: str | None) -> torch.dtype:
+    if dtype is None:
+        return torch.float64 if subject.dtype == torch.float64 else torch.float32
+    if dtype not in DTYPES:
+        raise SettingsError("unknown dtype", given=dtype, accepted=tuple(DTYPES))
+    return DTYPES[dtype]
+
+
+def _budget(device: torch.device, memory_mb: float | None) -> int:
+    """Bytes that a pass may take besides the model: a quarter of what a GPU has left, 128 MB elsewhere."""
+    if memory_mb is not None:
+        if memory_mb <= 0:
+            raise SettingsError("memory_mb is positive", given=memory_mb)
+        return int(memory_mb * 2**20)
+    return torch.cuda.mem_get_info(device)[0] // 4 if device.type == "cuda" else 2**27
