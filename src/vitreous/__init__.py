@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from vitreous.baselines.tcav import tcav as tcav
     from vitreous.baselines.tcav import tcav_table as tcav_table
     from vitreous.datasets import dataset as dataset
+    from vitreous.dictionary_comparison import DictionaryComparison as DictionaryComparison
+    from vitreous.dictionary_comparison import compare_dictionaries as compare_dictionaries
     from vitreous.errors import ImageError as ImageError
     from vitreous.errors import JudgeError as JudgeError
     from vitreous.errors import ModelError as ModelError
@@ -38,6 +40,8 @@ if TYPE_CHECKING:
     from vitreous.labels import Labels as Labels
     from vitreous.labels import label as label
     from vitreous.laws import check_laws as check_laws
+    from vitreous.lenses.align_cut import Spectral as Spectral
+    from vitreous.lenses.align_cut import ncut as ncut
     from vitreous.lenses.disentangle import Disentanglement as Disentanglement
     from vitreous.lenses.disentangle import disentangle as disentangle
     from vitreous.lenses.structure import StructureFinding as StructureFinding
@@ -50,6 +54,7 @@ if TYPE_CHECKING:
     from vitreous.models.family import Family as Family
     from vitreous.models.site import Site as Site
     from vitreous.models.subject import Subject as Subject
+    from vitreous.pages import dictionary_report as dictionary_report
     from vitreous.pages import structure_report as structure_report
     from vitreous.preprocess import Preprocess as Preprocess
     from vitreous.recording import record as record
@@ -66,6 +71,7 @@ if TYPE_CHECKING:
 _PUBLIC = {
     "ChatJudge": "judges.chat",
     "Dictionary": "baselines.dictionaries",
+    "DictionaryComparison": "dictionary_comparison",
     "Disentanglement": "lenses.disentangle",
     "Family": "models.family",
     "Grid": "axes",
@@ -80,6 +86,7 @@ _PUBLIC = {
     "Site": "models.site",
     "SiteError": "errors",
     "Size": "axes",
+    "Spectral": "lenses.align_cut",
     "Store": "store",
     "StoreError": "errors",
     "StructureFinding": "lenses.structure",
@@ -92,7 +99,9 @@ _PUBLIC = {
     "check_laws": "laws",
     "coherence_rank": "judges.coherence",
     "compare": "lenses.structure_comparison",
+    "compare_dictionaries": "dictionary_comparison",
     "dataset": "datasets",
+    "dictionary_report": "pages",
     "disentangle": "lenses.disentangle",
     "gradcam": "baselines.gradcam",
     "grouped_ranks": "lenses.structure",
@@ -100,6 +109,7 @@ _PUBLIC = {
     "label": "labels",
     "llm_rank": "judges.llm_rank",
     "load": "subjects",
+    "ncut": "lenses.align_cut",
     "object_masks": "baselines.masks",
     "open_attention": "attention",
     "patch": "hooks",

@@ -1,0 +1,169 @@
+"""Top eigenvectors of a normalized affinity matrix D^-1/2 A D^-1/2, A = f(cos) over nodes (AlignedCut, eq. 3).
+
+Three routes. `exact_cut` fills the matrix. `low_rank_cut` never does: a smooth kernel over unit vectors has quickly
+falling eigenvalues, so A ≈ Φ Φᵀ with Φ = f(cos(node, landmark)) V Λ^-1/2 from the eigenvectors of the landmarks' own
+matrix; degrees are Φ (Φᵀ 1), all nodes count, and what is left is an eigenproblem as small as the rank. `paper_cut` is
+the paper's: eigenvectors of a sampled graph, carried to every other node by its nearest sampled ones (eq. 4).
+
+Nodes come in pieces of unit vectors, as often as they are asked for, so that they need not fit in memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+Affinity = Callable[[Tensor], Tensor]  # cosines -> affinities, element by element
+Pieces = Callable[[], Iterator[Tensor]]  # (node, channel) of unit length, in one order
+
+SOLVED_DENSE = 1500  # nodes up to which all eigenvectors are computed
+NEGLIGIBLE = 1e-7  # of the largest eigenvalue of the landmarks: rounding, not signal
+NEGATIVE = 1e-2  # share of negative eigenvalues above which a function of cosines is no kernel
+SMALL_DOT = 1e-3  # what directions that are left out may add to a cosine, root mean square
+
+
+class NoKernelError(ArithmeticError):
+    """A function of cosines whose matrices have large negative eigenvalues."""
+
+
+def exp_cos(cosines: Tensor) -> Tensor:
+    """exp(cos - 1): the paper's affinity."""
+    return (cosines - 1).exp_()
+
+
+def unit_rows(rows: Tensor) -> Tensor:
+    """float32 (node, channel) of length one. A zero row stays zero: its cosine with anything is 0."""
+    rows = rows.float()
+    return rows / rows.norm(dim=1, keepdim=True).clamp_min(1e-20)
+
+
+@dataclass(frozen=True, eq=False)
+class Cut:
+    """`vectors` (node, eigenvector) of unit length, largest eigenvalue first; `values`; `place` carries new unit rows
+    to (node, eigenvector)."""
+
+    vectors: Tensor
+    values: Tensor
+    place: Callable[[Tensor], Tensor]
+
+
+def top_eigenvectors(matrix: Tensor, count: int) -> tuple[Tensor, Tensor]:
+    """Values, largest first, and vectors of a symmetric matrix, with signs that do not depend on the solver."""
+    if len(matrix) <= SOLVED_DENSE or count * 4 > len(matrix) or matrix.is_cuda:
+        values, vectors = torch.linalg.eigh(matrix)
+        values, vectors = values.flip(0)[:count], vectors.flip(1)[:, :count]
+    else:
+        import numpy as np
+        from scipy.sparse.linalg import eigsh
+
+        start = np.ones(len(matrix), matrix.numpy().dtype)
+        found, columns = eigsh(matrix.numpy(), k=count, which="LA", v0=start)
+        values = torch.from_numpy(found[::-1].copy())
+        vectors = torch.from_numpy(columns[:, ::-1].copy())
+    return values, vectors * signs(vectors)
+
+
+def signs(vectors: Tensor) -> Tensor:
+    """(eigenvector,): what makes the largest entry of each positive."""
+    strongest = vectors.gather(0, vectors.abs().argmax(0, keepdim=True))[0]
+    return torch.where(strongest < 0, -1.0, 1.0).to(vectors.dtype)
+
+
+def exact_cut(rows: Tensor, count: int, affinity: Affinity = exp_cos) -> Cut:
+    """All pairs of unit rows, in memory of two such matrices."""
+    rows = rows.double()
+    matrix = affinity(rows @ rows.t())
+    scale = matrix.sum(1).rsqrt()
+    matrix *= scale[:, None]
+    matrix *= scale[None, :]
+    values, vectors = top_eigenvectors(matrix, count)
+    weighted = scale[:, None] * vectors / values.clamp_min(torch.finfo(torch.float64).tiny)
+
+    def place(new: Tensor) -> Tensor:
+        """(1/λ) Σ_j a_j x_j / √(d d_j), which for a node of the graph is its own row."""
+        to = affinity(new.double() @ rows.t())
+        return (to @ weighted * to.sum(1, keepdim=True).rsqrt()).float()
+
+    return Cut(vectors.float(), values, place)
+
+
+def low_rank_cut(pieces: Pieces, landmarks: Tensor, count: int, rank: int, affinity: Affinity = exp_cos) -> Cut:
+    """`landmarks` (landmark, channel) are unit rows, drawn among the nodes. Reads the nodes once.
+
+    Memory: rank + eigenvectors numbers a node. A function of cosines that is no kernel raises NoKernelError.
+    """
+    to_rank = _features_of(landmarks, rank, affinity)
+    phi = torch.cat([to_rank(piece) for piece in pieces()])
+    total = phi.sum(0, dtype=torch.float64)
+    # what rounding leaves of a degree is still larger than nothing
+    degrees = (phi @ total.to(phi.dtype)).clamp_min(1e-12 * len(phi))
+    phi *= degrees.rsqrt()[:, None]
+    gram = sum((part.t() @ part).double() for part in phi.split(1 << 16))
+    assert isinstance(gram, Tensor)
+    values, mix = top_eigenvectors(gram, count)
+    turn = (mix / values.clamp_min(torch.finfo(torch.float64).tiny).sqrt()).to(phi.dtype)
+    vectors = phi @ turn
+    flip = signs(vectors)
+
+    def place(new: Tensor) -> Tensor:
+        features = to_rank(new)
+        degree = (features @ total.to(features.dtype)).clamp_min(1e-12 * len(phi))
+        return features @ (turn * flip) * degree.rsqrt()[:, None]
+
+    return Cut(vectors.mul_(flip), values, place)
+
+
+def _features_of(landmarks: Tensor, rank: int, affinity: Affinity) -> Callable[[Tensor], Tensor]:
+    """Unit rows -> Φ (node, rank), whose products are affinities."""
+    matrix = affinity((landmarks @ landmarks.t()).double().clamp(-1, 1))
+    values, vectors = torch.linalg.eigh(matrix)
+    if float(-values.clamp_max(0).sum()) > NEGATIVE * float(values.abs().sum()):
+        raise NoKernelError
+    kept = values > NEGLIGIBLE * values[-1]
+    kept[: max(0, len(values) - rank)] = False
+    half = (vectors[:, kept] / values[kept].sqrt()).to(landmarks.dtype)
+    few = _few_directions(landmarks)
+    if few is None:
+        return lambda rows: affinity(rows @ landmarks.t()) @ half
+    short = landmarks @ few
+    return lambda rows: affinity((rows @ few) @ short.t()) @ half
+
+
+def _few_directions(landmarks: Tensor) -> Tensor | None:
+    """(channel, direction): so few that going through them is cheaper, and enough for cosines; None if there are not.
+
+    The landmarks are halved: directions from one half, what they miss on the other.
+    """
+    fitted, tried = landmarks[::2], landmarks[1::2]
+    channels = landmarks.shape[1]
+    _, vectors = torch.linalg.eigh((fitted.t() @ fitted).double())
+    for share in (8, 6, 4, 3):
+        kept = channels // share
+        if kept < 16 or kept >= len(fitted):
+            continue
+        few = vectors[:, -kept:].to(landmarks.dtype)
+        left = tried - (tried @ few) @ few.t()
+        missed = left @ left.t()
+        missed.fill_diagonal_(0)
+        if float(missed.square().mean().sqrt()) < SMALL_DOT:
+            return few
+    return None
+
+
+def paper_cut(pieces: Pieces, sample: Tensor, count: int, nearest: int, affinity: Affinity = exp_cos) -> Cut:
+    """Eigenvectors of the graph of `sample` (node, channel), then eq. 4 for every node; `nearest` is its K."""
+    solved = exact_cut(sample, count, affinity)
+    nearest = min(nearest, len(sample))
+
+    def place(rows: Tensor) -> Tensor:
+        parts = []
+        for part in rows.split(4096):
+            near, where = affinity(part @ sample.t()).topk(nearest, dim=1)
+            carried = torch.nn.functional.embedding_bag(where, solved.vectors, per_sample_weights=near, mode="sum")
+            parts.append(carried / near.sum(1, keepdim=True))
+        return torch.cat(parts) if parts else rows.new_zeros(0, count)
+
+    return Cut(torch.cat([place(piece) for piece in pieces()]), solved.values, place)

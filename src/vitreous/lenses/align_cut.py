@@ -1,0 +1,226 @@
+"""Normalized cut over patches of many pictures, layers and models (AlignedCut, section 2.2 and C.5).
+
+    paper   here            axes              what it is
+    V'      features        node channel      aligned features; a node is a patch of a picture at a layer of a model
+    A       affinity        node node         exp(cos - 1), never filled above a size
+    X       eigenvectors    node eigenvector  of D^-1/2 A D^-1/2, largest eigenvalue first
+    m       n_sample        -                 nodes whose own graph is solved
+    K       k               -                 nearest of them that carry a vector to another node
+
+Where we differ: above `EXACT` nodes the default is a low-rank route in which all nodes count (`kernels/ncut.py`), more
+exact and faster than the paper's, which is `method="paper"`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from tqdm.auto import tqdm  # type: ignore[import-untyped]
+
+from vitreous.errors import SettingsError
+from vitreous.lenses.align_nodes import Nodes, Read, layer_order, open_nodes
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from vitreous.kernels.ncut import Cut
+
+METHODS = ("auto", "exact", "low_rank", "paper")
+EXACT = 4096  # nodes up to which the whole matrix is solved
+PIECE = 16_384  # nodes that are looked at together
+LANDMARKS, PAPER_SAMPLE = 512, 10_000
+FILE = "spectral.npz"
+
+
+@dataclass(frozen=True, eq=False)
+class Spectral:
+    """`eigenvectors` float32 (node, eigenvector), `eigenvalues` (eigenvector,), largest first.
+
+    `blocks` says which nodes belong to which layer of which model: (model, layer) -> (first, last + 1, pictures,
+    patches). `settings` says how it was made.
+    """
+
+    eigenvectors: np.ndarray
+    eigenvalues: np.ndarray
+    blocks: dict[tuple[str, str], tuple[int, int, int, int]]
+    settings: dict[str, Any]
+    _place: Callable[[Tensor], Tensor] | None = field(default=None, repr=False)
+
+    def __len__(self) -> int:
+        return len(self.eigenvectors)
+
+    @property
+    def method(self) -> str:
+        return str(self.settings["method"])
+
+    def of(self, model: str = "", layer: str = "", values: np.ndarray | None = None) -> np.ndarray:
+        """(picture, patch, …) of one layer: its eigenvectors, or its part of `values` (node, …)."""
+        if (model, layer) not in self.blocks:
+            raise SettingsError("no such layer", given=(model, layer), accepted=[" ".join(key) for key in self.blocks])
+        first, last, pictures, patches = self.blocks[model, layer]
+        part = (self.eigenvectors if values is None else np.asarray(values))[first:last]
+        return part.reshape(pictures, patches, *part.shape[1:])
+
+    def transform(self, features: np.ndarray) -> np.ndarray:
+        """(…, channel) of new nodes -> (…, eigenvector)."""
+        if self._place is None:
+            raise SettingsError(
+                "this cut was loaded from a file and cannot place new nodes", remedy="run vt.ncut again on its features"
+            )
+        import torch
+
+        from vitreous.kernels.ncut import unit_rows
+
+        given = np.asarray(features)
+        if given.ndim < 2 or given.shape[-1] != self.settings["channels"]:
+            raise SettingsError(
+                "new nodes have other channels", given=given.shape, accepted=f"(…, {self.settings['channels']})"
+            )
+        rows = torch.from_numpy(np.ascontiguousarray(given.reshape(-1, given.shape[-1]), np.float32))
+        device = self.settings["device"]
+        parts = [self._place(unit_rows(part.to(device))).cpu() for part in rows.split(PIECE)]
+        return torch.cat(parts).numpy().reshape(*given.shape[:-1], -1) if parts else np.zeros((0, 0), np.float32)
+
+    def save(self, folder: str | Path) -> Path:
+        """One file, without what `transform` needs."""
+        import json
+
+        folder = Path(folder)
+        folder.mkdir(parents=True, exist_ok=True)
+        about = {"settings": self.settings, "blocks": [[*key, *value] for key, value in self.blocks.items()]}
+        path = folder / FILE
+        np.savez(
+            path, eigenvectors=self.eigenvectors, eigenvalues=self.eigenvalues, about=np.asarray(json.dumps(about))
+        )
+        return path
+
+    @classmethod
+    def load(cls, folder: str | Path) -> Spectral:
+        import json
+        from zipfile import BadZipFile
+
+        path = Path(folder) / FILE
+        try:
+            with np.load(path, allow_pickle=False) as stored:
+                about = json.loads(str(stored["about"]))
+                blocks = {(m, n): (a, b, p, t) for m, n, a, b, p, t in about["blocks"]}
+                return cls(stored["eigenvectors"], stored["eigenvalues"], blocks, about["settings"])
+        except (OSError, ValueError, KeyError, BadZipFile, EOFError) as error:
+            raise SettingsError(
+                "this is no saved cut, or a damaged one", given=str(path), remedy="run vt.ncut again"
+            ) from error
+
+
+def ncut(
+    features: Any,
+    n_eig: int = 20,
+    *,
+    method: str = "auto",
+    n_sample: int | None = None,
+    k: int = 100,
+    affinity: str | Callable[[Tensor], Tensor] = "exp_cos",
+    sites: str = "blocks.*.attn.out",
+    tokens: str = "patches",
+    read: Read | None = None,
+    seed: int = 0,
+    device: str | None = None,
+    progress: bool = True,
+) -> Spectral:
+    """Cuts a graph of nodes: arrays (node, channel) or (sample, token, channel), a store, or {model: store}.
+
+    `method` is "exact", "low_rank", "paper", or "auto": exact up to 4,096 nodes, low rank above. `n_sample` are the
+    landmarks (512), or the nodes of the paper's sub-graph (10,000; the paper takes 50,000), `k` its nearest neighbours.
+    `affinity` maps cosines to affinities. `read(features, model, layer)` is applied to what is read, for example an
+    alignment's `transform`. Stores are read piece by piece: nodes need not fit in memory.
+
+    >>> spectral = vt.ncut({"text": store_a, "mae": store_b}, read=alignment.transform)
+    >>> spectral.of("text", "blocks.5.attn.out")  # (picture, patch, eigenvector)
+    """
+    import torch
+
+    from vitreous.kernels import ncut as kernel
+
+    nodes = open_nodes(features, sites=sites, tokens=tokens, read=read)
+    count = len(nodes)
+    if method not in METHODS:
+        raise SettingsError("unknown method", given=method, accepted=METHODS)
+    if not 1 <= n_eig < count:
+        raise SettingsError("a graph has fewer eigenvectors than nodes", given=f"{n_eig} of {count} nodes")
+    chosen = ("exact" if count <= EXACT else "low_rank") if method == "auto" else method
+    where = torch.device(device or "cpu")
+    weigh = _affinity(affinity)
+    sample = _sample(count, n_eig, n_sample, chosen)
+
+    def pieces() -> Iterator[Tensor]:
+        with tqdm(total=count, desc="ncut", unit="node", disable=not progress, delay=1) as bar:
+            for piece in nodes.pieces(PIECE):
+                yield kernel.unit_rows(torch.from_numpy(piece).to(where))
+                bar.update(len(piece))
+
+    try:
+        cut = _cut(chosen, nodes, pieces, n_eig, sample, k, weigh, seed, where)
+    except kernel.NoKernelError as error:
+        raise SettingsError(
+            "this affinity is no kernel: it has large negative eigenvalues",
+            given=affinity,
+            remedy="method='paper', or 'exact' for few nodes",
+        ) from error
+    settings = {"method": chosen, "n_sample": sample, "k": k if chosen == "paper" else None, "seed": seed}
+    settings |= {"affinity": affinity if isinstance(affinity, str) else "own", "channels": nodes.channels}
+    settings |= {"device": str(where)}
+    blocks = {
+        key: (part.start, part.stop, *block.shape)
+        for block, (key, part) in zip(nodes.blocks, layer_order(nodes.blocks).items(), strict=True)
+    }
+    return Spectral(cut.vectors.cpu().numpy(), cut.values.cpu().numpy(), blocks, settings, cut.place)
+
+
+def _affinity(affinity: str | Callable[[Tensor], Tensor]) -> Callable[[Tensor], Tensor]:
+    from vitreous.kernels.ncut import exp_cos
+
+    if callable(affinity):
+        return affinity
+    if affinity != "exp_cos":
+        raise SettingsError("unknown affinity", given=affinity, accepted="exp_cos, or a function of cosines")
+    return exp_cos
+
+
+def _sample(count: int, n_eig: int, n_sample: int | None, method: str) -> int | None:
+    """Landmarks or sampled nodes; no more than there are."""
+    if method == "exact":
+        return None
+    if n_sample is not None and not n_eig < n_sample <= count:
+        raise SettingsError(
+            "n_sample lies between the eigenvectors and the nodes", given=n_sample, accepted=f"{n_eig + 1} to {count}"
+        )
+    least = 4 * n_eig
+    return min(count, n_sample or max(least, LANDMARKS if method == "low_rank" else PAPER_SAMPLE))
+
+
+def _cut(
+    method: str,
+    nodes: Nodes,
+    pieces: Callable[[], Iterator[Tensor]],
+    n_eig: int,
+    sample: int | None,
+    k: int,
+    affinity: Callable[[Tensor], Tensor],
+    seed: int,
+    device: Any,
+) -> Cut:
+    import torch
+
+    from vitreous.kernels import ncut as kernel
+
+    if sample is None:
+        return kernel.exact_cut(torch.cat(list(pieces())), n_eig, affinity)
+    places = np.sort(np.random.default_rng(seed).choice(len(nodes), sample, replace=False))
+    rows = kernel.unit_rows(torch.from_numpy(nodes.take(places)).to(device))
+    if method == "paper":
+        return kernel.paper_cut(pieces, rows, n_eig, k, affinity)
+    mixed = torch.from_numpy(np.random.default_rng(seed).permutation(sample)).to(device)
+    return kernel.low_rank_cut(pieces, rows[mixed], n_eig, max(2 * n_eig, sample // 4), affinity)

@@ -1,0 +1,143 @@
+"""The nodes of a graph: patches of pictures at layers of models, read from arrays or stores when they are wanted."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from vitreous.errors import SettingsError
+
+if TYPE_CHECKING:
+    from vitreous.store import Store
+
+Read = Callable[[np.ndarray, str, str], np.ndarray]  # (…, channel), model, layer -> (…, channel)
+
+
+@dataclass(frozen=True, eq=False)
+class Block:
+    """All nodes of one layer of one model. `array` (sample, token, channel) is read when it is indexed; `first` is the
+    first token that counts."""
+
+    model: str
+    layer: str
+    array: Any
+    first: int = 0
+    read: Read | None = None
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        return len(self.array), self.array.shape[1] - self.first
+
+    def __len__(self) -> int:
+        samples, tokens = self.shape
+        return samples * tokens
+
+    def samples(self, rows: Any) -> np.ndarray:
+        """(sample, token, channel), float32."""
+        part = np.asarray(self.array[rows], np.float32)[:, self.first :]
+        return part if self.read is None else np.asarray(self.read(part, self.model, self.layer), np.float32)
+
+
+@dataclass(frozen=True, eq=False)
+class Nodes:
+    """Blocks one after the other; inside a block pictures, inside a picture patches."""
+
+    blocks: tuple[Block, ...]
+    channels: int
+
+    def __len__(self) -> int:
+        return sum(map(len, self.blocks))
+
+    def pieces(self, size: int) -> Iterator[np.ndarray]:
+        """(node, channel), about `size` nodes at a time, whole pictures."""
+        for block in self.blocks:
+            samples, tokens = block.shape
+            step = max(1, size // max(1, tokens))
+            for start in range(0, samples, step):
+                part = block.samples(slice(start, start + step))
+                yield self._checked(part, block).reshape(-1, self.channels)
+
+    def take(self, places: np.ndarray) -> np.ndarray:
+        """(place, channel) of any nodes, in the order asked for."""
+        found = np.empty((len(places), self.channels), np.float32)
+        first = 0
+        for block in self.blocks:
+            here = np.flatnonzero((places >= first) & (places < first + len(block)))
+            tokens = block.shape[1]
+            sample, token = np.divmod(places[here] - first, tokens)
+            wanted, where = np.unique(sample, return_inverse=True)
+            for some in np.array_split(np.arange(len(wanted)), max(1, len(wanted) // 64)):
+                if len(some):
+                    part = self._checked(block.samples(wanted[some]), block)
+                    mine = (where >= some[0]) & (where <= some[-1])
+                    found[here[mine]] = part[where[mine] - some[0], token[mine]]
+            first += len(block)
+        return found
+
+    def _checked(self, part: np.ndarray, block: Block) -> np.ndarray:
+        if not np.isfinite(part).all():
+            raise SettingsError(
+                "some features are not finite", given=f"{block.model} {block.layer}", remedy="leave those pictures out"
+            )
+        return part
+
+
+def open_nodes(
+    source: Any, *, sites: str = "blocks.*.attn.out", tokens: str = "patches", read: Read | None = None
+) -> Nodes:
+    """What `vt.ncut` takes: an array (…, channel), a store, or stores by name of the model."""
+    from vitreous.store import Store
+
+    if tokens not in ("patches", "all"):
+        raise SettingsError("unknown choice of tokens", given=tokens, accepted=("patches", "all"))
+    if isinstance(source, Store):
+        source = {str(source.manifest.model["name"]): source}
+    if isinstance(source, Mapping):
+        blocks = [block for name, store in source.items() for block in _of_store(name, store, sites, tokens, read)]
+    else:
+        blocks = [_of_array(source)]
+    if not blocks or not sum(map(len, blocks)):
+        raise SettingsError("there are no nodes", given=source)
+    widths = {block.samples(slice(0, 1)).shape[2] for block in blocks}
+    if len(widths) > 1:
+        raise SettingsError(
+            "nodes of one graph have the same channels", given=sorted(widths), remedy="align the models first: vt.align"
+        )
+    return Nodes(tuple(blocks), widths.pop())
+
+
+def _of_array(source: Any) -> Block:
+    array = np.asarray(source)
+    if array.ndim < 2 or array.dtype.kind not in "fiu":
+        raise SettingsError(
+            "features are numbers (node, channel) or (sample, token, channel)", given=f"{array.dtype} {array.shape}"
+        )
+    return Block("", "", array.reshape(len(array), -1, array.shape[-1]))
+
+
+def _of_store(name: str, store: Store, sites: str, tokens: str, read: Read | None) -> list[Block]:
+    from fnmatch import fnmatchcase
+
+    names = [site for site in store.sites if fnmatchcase(site, sites)]
+    if not names:
+        raise SettingsError(f"the store of {name} has no such sites", given=sites, accepted=store.sites)
+    first = len(store.prefix) if tokens == "patches" else 0
+    if first and store.manifest.settings["tokens"] != "all":
+        raise SettingsError(
+            "the store holds random tokens, which cannot be told apart from patches",
+            given=store.manifest.settings["tokens"],
+            remedy="tokens='all', or record all tokens",
+        )
+    return [Block(name, site, store[site], first, read) for site in names]
+
+
+def layer_order(blocks: Sequence[Block]) -> dict[tuple[str, str], slice]:
+    """Where each block lies among all nodes."""
+    found, first = {}, 0
+    for block in blocks:
+        found[block.model, block.layer] = slice(first, first + len(block))
+        first += len(block)
+    return found

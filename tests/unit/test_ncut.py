@@ -1,0 +1,174 @@
+"""Normalized cut: three routes against the formula, planted groups, stores, bad input."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from tests.reference.ncut import carried, cut, subspace_error
+
+import vitreous as vt
+from vitreous.kernels import ncut as kernel
+from vitreous.lenses.align_nodes import open_nodes
+
+
+def planted(count: int, channels: int = 24, groups: int = 5, spread: float = 0.4, seed: int = 0):
+    """Nodes around random directions, and which."""
+    generator = np.random.default_rng(seed)
+    centres = generator.standard_normal((groups, channels))
+    which = generator.integers(0, groups, count)
+    return (centres[which] + spread * generator.standard_normal((count, channels))).astype(np.float32), which
+
+
+def halves(rows: torch.Tensor):
+    return lambda: iter(rows.split(len(rows) // 2 + 1))
+
+
+def test_the_exact_route_is_the_formula():
+    rows, _ = planted(60)
+    values, vectors = cut(rows, 7)
+    found = vt.ncut(rows, 7)
+    assert found.method == "exact"
+    np.testing.assert_allclose(found.eigenvalues, values, atol=1e-6)
+    np.testing.assert_allclose(np.abs((found.eigenvectors * vectors).sum(0)), 1, atol=1e-5)
+
+
+def test_the_first_eigenvector_is_the_root_of_the_degrees_and_its_value_is_one():
+    rows, _ = planted(300)
+    for method in ("exact", "low_rank"):
+        found = vt.ncut(rows, 5, method=method, n_sample=None if method == "exact" else 200)
+        assert found.eigenvalues[0] == pytest.approx(1, abs=1e-4)
+        assert (found.eigenvectors[:, 0] > 0).all()
+
+
+def test_low_rank_with_all_nodes_as_landmarks_is_exact():
+    rows = kernel.unit_rows(torch.from_numpy(planted(150)[0]))
+    exact = kernel.exact_cut(rows, 8)
+    low = kernel.low_rank_cut(halves(rows), rows, 8, 150)
+    assert subspace_error(exact.vectors.numpy(), low.vectors.numpy()) < 1e-6
+    torch.testing.assert_close(low.values, exact.values, atol=1e-5, rtol=0)
+
+
+def test_low_rank_is_much_nearer_to_the_exact_answer_than_the_papers_route():
+    rows, _ = planted(3000, channels=64, groups=8, spread=0.8)
+    exact = vt.ncut(rows, 8, method="exact").eigenvectors
+    low = vt.ncut(rows, 8, method="low_rank").eigenvectors
+    theirs = vt.ncut(rows, 8, method="paper", n_sample=750, k=32).eigenvectors
+    errors = subspace_error(exact, low), subspace_error(exact, theirs)
+    assert errors[0] < 1e-2 and errors[0] < errors[1] / 20, errors
+    np.testing.assert_allclose(low.T @ low, np.eye(8), atol=1e-3)
+
+
+def test_the_papers_route_is_equation_4():
+    rows, _ = planted(80)
+    sample = kernel.unit_rows(torch.from_numpy(rows[:30]))
+    found = kernel.paper_cut(halves(kernel.unit_rows(torch.from_numpy(rows))), sample, 4, 6)
+    own = kernel.exact_cut(sample, 4).vectors.numpy()
+    for n in (0, 31, 79):
+        np.testing.assert_allclose(found.vectors[n], carried(rows[n], rows[:30], own, 6), atol=1e-5)
+
+
+@pytest.mark.parametrize("method", ["exact", "low_rank", "paper"])
+def test_planted_groups_are_found_and_new_nodes_are_placed_beside_their_like(method):
+    rows, which = planted(600, spread=0.3)
+    found = vt.ncut(rows[:500], 5, method=method, n_sample=None if method == "exact" else 120, k=10)
+    placed = found.transform(rows[500:])
+    unit = found.eigenvectors / np.linalg.norm(found.eigenvectors, axis=1, keepdims=True)
+    centres = np.stack([unit[which[:500] == g].mean(0) for g in range(5)])
+    assert ((unit @ centres.T).argmax(1) == which[:500]).mean() > 0.99
+    assert ((placed @ centres.T).argmax(1) == which[500:]).mean() > 0.99
+    if method != "paper":
+        np.testing.assert_allclose(found.transform(rows[:500]), found.eigenvectors, atol=1e-4)
+
+
+def test_the_same_seed_gives_the_same_bytes_and_another_does_not():
+    rows, _ = planted(5000)
+    one, again = vt.ncut(rows, 4, seed=3), vt.ncut(rows, 4, seed=3)
+    assert one.method == "low_rank" and one.eigenvectors.tobytes() == again.eigenvectors.tobytes()
+    assert one.eigenvectors.tobytes() != vt.ncut(rows, 4, seed=4).eigenvectors.tobytes()
+
+
+def test_few_directions_are_used_only_where_they_are_enough():
+    generator = np.random.default_rng(0)
+    low = generator.standard_normal((400, 12)) @ generator.standard_normal((12, 256))
+    full = generator.standard_normal((400, 256))
+    assert kernel._few_directions(kernel.unit_rows(torch.from_numpy(low))) is not None
+    assert kernel._few_directions(kernel.unit_rows(torch.from_numpy(full))) is None
+
+
+def test_identical_nodes_and_zero_nodes_do_no_harm():
+    rows, _ = planted(40)
+    rows[1], rows[2] = rows[0], 0
+    found = vt.ncut(rows, 5)
+    assert np.isfinite(found.eigenvectors).all()
+    np.testing.assert_allclose(found.eigenvectors[0], found.eigenvectors[1], atol=1e-6)
+
+
+def first_eight(features, model, layer):
+    assert (model, layer) in {(m, f"blocks.{n}.attn.out") for m in ("text", "mae") for n in (0, 1)}
+    return features[..., :8]
+
+
+def test_nodes_of_stores_are_read_in_the_order_of_models_layers_pictures_and_patches(tmp_path):
+    images = vt.scenes(6, size=64, seed=1)
+    stores = {
+        name: vt.record(
+            vt.load(f"bundled:scenes-{name}"), images, ["blocks.0.attn.out", "blocks.1.attn.out"], out=tmp_path / name
+        )
+        for name in ("text", "mae")
+    }
+    nodes = open_nodes(stores)
+    whole = np.concatenate([piece for piece in nodes.pieces(100)])
+    expected = np.concatenate(
+        [
+            np.asarray(store[site], np.float32)[:, len(store.prefix) :].reshape(-1, nodes.channels)
+            for store in stores.values()
+            for site in store.sites
+        ]
+    )
+    np.testing.assert_array_equal(whole, expected)
+    places = np.array([5, 1000, 0, len(nodes) - 1, 5])
+    np.testing.assert_array_equal(nodes.take(places), expected[places])
+    found = vt.ncut(stores, 4, progress=False)
+    assert found.of("mae", "blocks.1.attn.out").shape == (6, 64, 4)
+    halved = vt.ncut(stores, 4, progress=False, read=first_eight)
+    assert halved.settings["channels"] == 8
+    with pytest.raises(vt.SettingsError, match=r"(?s)no such layer.*text blocks.0.attn.out"):
+        found.of("text", "blocks.9.attn.out")
+    with pytest.raises(vt.SettingsError, match="no such sites"):
+        vt.ncut(stores, sites="blocks.*.mlp.out")
+
+
+def test_a_saved_cut_is_the_same_but_places_nothing_new(tmp_path):
+    rows, _ = planted(50)
+    found = vt.ncut(rows.reshape(5, 10, -1), 3)
+    found.save(tmp_path)
+    again = vt.Spectral.load(tmp_path)
+    np.testing.assert_array_equal(again.of(), found.of())
+    assert again.of().shape == (5, 10, 3) and again.settings == found.settings
+    with pytest.raises(vt.SettingsError, match="cannot place new nodes"):
+        again.transform(rows)
+    (tmp_path / "spectral.npz").write_bytes(b"PK nothing")
+    with pytest.raises(vt.SettingsError, match="no saved cut"):
+        vt.Spectral.load(tmp_path)
+
+
+def test_bad_input_is_refused_with_what_to_do():
+    rows, _ = planted(30)
+    for wrong, match in (
+        ({"n_eig": 30}, "fewer eigenvectors than nodes"),
+        ({"method": "magic"}, "unknown method"),
+        ({"affinity": "rbf"}, "unknown affinity"),
+        ({"method": "low_rank", "n_sample": 31, "n_eig": 3}, "n_sample lies between"),
+        ({"method": "low_rank", "affinity": lambda c: 1 - c, "n_eig": 3}, r"(?s)no kernel.*paper"),
+        ({"tokens": "some"}, "unknown choice of tokens"),
+    ):
+        with pytest.raises(vt.SettingsError, match=match):
+            vt.ncut(rows, **wrong)
+    rows[3, 0] = np.nan
+    with pytest.raises(vt.SettingsError, match="not finite"):
+        vt.ncut(rows, 3)
+    with pytest.raises(vt.SettingsError, match="features are numbers"):
+        vt.ncut(np.array(["a", "b"]))
+    with pytest.raises(vt.SettingsError, match="other channels"):
+        vt.ncut(planted(30)[0], 3).transform(np.zeros((2, 5)))
