@@ -40,6 +40,14 @@ if TYPE_CHECKING:
     from vitreous.labels import Labels as Labels
     from vitreous.labels import label as label
     from vitreous.laws import check_laws as check_laws
+    from vitreous.lenses.align_colors import Concepts as Concepts
+    from vitreous.lenses.align_colors import Groups as Groups
+    from vitreous.lenses.align_colors import colors as colors
+    from vitreous.lenses.align_colors import concepts as concepts
+    from vitreous.lenses.align_colors import group_nodes as group_nodes
+    from vitreous.lenses.align_colors import spectral_tsne as spectral_tsne
+    from vitreous.lenses.align_colors import trajectories as trajectories
+    from vitreous.lenses.align_colors import transitions as transitions
     from vitreous.lenses.align_cut import Spectral as Spectral
     from vitreous.lenses.align_cut import ncut as ncut
     from vitreous.lenses.disentangle import Disentanglement as Disentanglement
@@ -70,11 +78,13 @@ if TYPE_CHECKING:
 #: Public name -> the module that holds it.
 _PUBLIC = {
     "ChatJudge": "judges.chat",
+    "Concepts": "lenses.align_colors",
     "Dictionary": "baselines.dictionaries",
     "DictionaryComparison": "dictionary_comparison",
     "Disentanglement": "lenses.disentangle",
     "Family": "models.family",
     "Grid": "axes",
+    "Groups": "lenses.align_colors",
     "ImageError": "errors",
     "ImageSet": "images",
     "JudgeError": "errors",
@@ -98,12 +108,15 @@ _PUBLIC = {
     "capture": "hooks",
     "check_laws": "laws",
     "coherence_rank": "judges.coherence",
+    "colors": "lenses.align_colors",
     "compare": "lenses.structure_comparison",
     "compare_dictionaries": "dictionary_comparison",
+    "concepts": "lenses.align_colors",
     "dataset": "datasets",
     "dictionary_report": "pages",
     "disentangle": "lenses.disentangle",
     "gradcam": "baselines.gradcam",
+    "group_nodes": "lenses.align_colors",
     "grouped_ranks": "lenses.structure",
     "input_masks": "baselines.masks",
     "label": "labels",
@@ -115,6 +128,7 @@ _PUBLIC = {
     "patch": "hooks",
     "record": "recording",
     "scenes": "scenery",
+    "spectral_tsne": "lenses.align_colors",
     "split_weights": "kernels.split_weights",
     "steer": "steering",
     "structure": "lenses.structure",
@@ -125,6 +139,8 @@ _PUBLIC = {
     "token_maps": "lenses.tokens",
     "top_pictures": "judges.grids",
     "train_dictionary": "baselines.dictionaries",
+    "trajectories": "lenses.align_colors",
+    "transitions": "lenses.align_colors",
     "unit_clusters": "lenses.structure",
     "wrap": "subjects",
 }
