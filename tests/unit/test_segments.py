@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import sys
+from pathlib import Path
+
 import numpy as np
 import pytest
-from reference.segments import slow_over_dataset, slow_per_image, slow_segment_means
 
 import vitreous as vt
 from vitreous.evidence.segments import OverDataset, PerImage, join_segments, over_dataset, per_image, segment_means
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+from reference.segments import slow_over_dataset, slow_per_image, slow_segment_means
 
 FAST = {"repeats": 20}
 
