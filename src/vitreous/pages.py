@@ -8,13 +8,22 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from vitreous.errors import SettingsError
-from vitreous.provenance import start_run
+from vitreous.provenance import replace_file, start_run
+from vitreous.render import to_png
 from vitreous.report import write_report
+from vitreous.views.dictionaries import (
+    comparison_overview,
+    comparison_scatter,
+    comparison_sections,
+    comparison_title,
+)
 from vitreous.views.structure_page import look_at, structure_overview, structure_sections, structure_title
 
 if TYPE_CHECKING:
     import numpy as np
 
+    from vitreous.dictionary_comparison import DictionaryComparison
+    from vitreous.images import ImageSet
     from vitreous.lenses.structure import StructureFinding
     from vitreous.lenses.structure_comparison import Comparison
     from vitreous.store import Store
@@ -50,6 +59,30 @@ def structure_report(
         sections = structure_sections(looked, comparison, progress=progress)
         path = write_report(out, structure_title(looked), sections, run, overview=structure_overview(looked))
         run.note(report=path.name, clusters={one.name: len(one.finding.sizes) for one in looked})
+    return path
+
+
+def dictionary_report(found: DictionaryComparison, out: str | Path, *, images: ImageSet | None = None) -> Path:
+    """Writes `report.html`, `scatter.png` and `run.json` into `out`, which may be the comparison's own folder.
+
+    `images` are the pictures that it was measured on: with them the page shows units of every method.
+
+    >>> vt.dictionary_report(vt.compare_dictionaries(subject, train, evaluate=held, out="compared"), "compared")
+    """
+    settings = dict(found.settings)
+    measured = settings["measured on"]
+    if images is not None and images.fingerprint != measured["fingerprint"]:
+        raise SettingsError(
+            "these are not the pictures it was measured on", given=images.name, accepted=measured["name"]
+        )
+    inputs = {part: settings[part]["fingerprint"] for part in ("model", "made from", "measured on")}
+    said = {name: value for name, value in settings.items() if name not in inputs and not isinstance(value, dict)}
+    out = Path(out)
+    with start_run(out, "compare-dictionaries", said, inputs=inputs) as run:
+        replace_file(out / "scatter.png", to_png(comparison_scatter(found)))
+        sections = comparison_sections(found, images)
+        path = write_report(out, comparison_title(found), sections, run, overview=comparison_overview(found))
+        run.note(report=path.name, methods=list(found.methods))
     return path
 
 

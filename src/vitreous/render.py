@@ -11,7 +11,8 @@ import numpy as np
 
 from vitreous.views import colours
 from vitreous.views.charts import amount, bar_places, lay_out
-from vitreous.views.panels import Card, Curve, Histogram, Maps, Matrix, Panel, Pictures, Table, Text, Tile
+from vitreous.views.panels import Card, Curve, Histogram, Maps, Matrix, Panel, Pictures, Scatter, Table, Text, Tile
+from vitreous.views.scatter import lay_scatter
 from vitreous.views.sheets import Sheet, lay_plate, lay_sheet
 
 if TYPE_CHECKING:
@@ -37,7 +38,7 @@ def templates() -> Environment:
         lstrip_blocks=True,
     )
     env.globals.update(kind_of=kind_of, picture_uri=picture_uri, veil_uri=veil_uri, lay_out=lay_out, heat_of=heat_of)
-    env.globals.update(lay_sheet=lay_sheet, lay_plate=lay_plate, data_uri=data_uri)
+    env.globals.update(lay_sheet=lay_sheet, lay_plate=lay_plate, lay_scatter=lay_scatter, data_uri=data_uri)
     env.globals.update(mark=colours.MARK, signs=colours.SIGNS)
     env.filters.update(number=number, amount=amount)
     return env
@@ -156,6 +157,8 @@ def _figure(panel: Panel, width: float) -> Figure:
         return _figure_of_matrix(panel, width)
     if isinstance(panel, Curve | Histogram):
         return _figure_of_lines(panel, width)
+    if isinstance(panel, Scatter):
+        return _figure_of_scatter(panel, width)
     if isinstance(panel, Table):
         return _figure_of_table(panel, width)
     assert isinstance(panel, Text)
@@ -293,6 +296,37 @@ def _figure_of_lines(panel: Curve | Histogram, width: float) -> Figure:
     axes.spines[["top", "right"]].set_visible(False)
     if panel.lines:
         axes.legend(frameon=False, fontsize=8)
+    return figure
+
+
+def _figure_of_scatter(panel: Scatter, width: float) -> Figure:
+    from matplotlib.patches import Circle
+
+    plot = lay_scatter(panel)
+    figure, axes, points = _bare(width, plot.width, plot.height, panel.title)
+    for y, text in plot.y_ticks:
+        axes.plot((plot.left, plot.right), (y, y), color="0.9", linewidth=0.8)
+        axes.text(plot.left - 7, y, text, ha="right", va="center", fontsize=11 * points)
+    for x, text in plot.x_ticks:
+        axes.text(x, plot.bottom + 14, text, ha="center", va="center", fontsize=11 * points)
+    axes.plot((plot.left, plot.right), (plot.bottom, plot.bottom), color="0.4", linewidth=0.8)
+    for spot in plot.spots:
+        colour = colours.SERIES[spot.series % len(colours.SERIES)]
+        for x0, y0, x1, y1 in (*spot.bars, *spot.leader):
+            axes.plot((x0, x1), (y0, y1), color=colour, linewidth=0.9 * points)
+        fill = "none" if spot.control else colour
+        axes.add_patch(Circle((spot.x, spot.y), spot.radius, facecolor=fill, edgecolor=colour, alpha=0.85, zorder=3))
+        axes.text(
+            spot.label_x,
+            spot.label_y,
+            _plain(spot.name),
+            ha=spot.align,
+            va="center",
+            fontsize=11.5 * points,
+            color=colour,
+        )
+    axes.text((plot.left + plot.right) / 2, plot.height - 8, _plain(panel.x_label), ha="center", fontsize=12 * points)
+    axes.text(8, 12, _plain(panel.y_label), fontsize=12 * points)
     return figure
 
 

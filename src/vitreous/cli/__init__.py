@@ -3,7 +3,8 @@
 # in the order in which --help shows them
 from vitreous.cli import recording  # isort: skip
 from vitreous.cli import lenses  # isort: skip
+from vitreous.cli import dictionaries  # isort: skip
 from vitreous.cli import training  # isort: skip
 from vitreous.cli.options import app
 
-__all__ = ["app", "lenses", "recording", "training"]
+__all__ = ["app", "dictionaries", "lenses", "recording", "training"]

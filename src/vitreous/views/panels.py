@@ -1,7 +1,7 @@
 """What can be shown: frozen values that say what is drawn, not how. `vitreous.render` draws them.
 
-A panel is a `Pictures`, `Maps`, `Matrix`, `Curve`, `Histogram`, `Table`, `Text`, or a `Card` that holds some of these
-beside a claim. `as_json` gives everything but the pixels.
+A panel is a `Pictures`, `Maps`, `Matrix`, `Curve`, `Histogram`, `Scatter`, `Table`, `Text`, or a `Card` that holds some
+of these beside a claim. `as_json` gives everything but the pixels.
 """
 
 from __future__ import annotations
@@ -190,6 +190,39 @@ class Histogram:
 
 
 @dataclass(frozen=True)
+class Dot:
+    """One point of a scatter, named beside it. Its area grows with `size`; a `control` is drawn hollow.
+
+    `x_spread` and `y_spread` are half the lengths of its error bars, 0 for none.
+    """
+
+    name: str
+    x: float
+    y: float
+    size: float = 1.0
+    series: int = 0
+    control: bool = False
+    x_spread: float = 0.0
+    y_spread: float = 0.0
+
+
+@dataclass(frozen=True)
+class Scatter:
+    """Points in a plane, each with its name."""
+
+    title: str
+    dots: tuple[Dot, ...]
+    x_label: str
+    y_label: str
+    caption: str = ""
+
+    def __post_init__(self) -> None:
+        for dot in self.dots:
+            if not np.isfinite([dot.x, dot.y, dot.size, dot.x_spread, dot.y_spread]).all() or dot.size <= 0:
+                raise SettingsError(f"dot {dot.name!r} cannot be drawn", given=(dot.x, dot.y, dot.size))
+
+
+@dataclass(frozen=True)
 class Table:
     """Rows under named columns."""
 
@@ -248,7 +281,7 @@ class Card:
     code: str = ""
 
 
-Panel = Pictures | Maps | Matrix | Curve | Histogram | Table | Text | Card
+Panel = Pictures | Maps | Matrix | Curve | Histogram | Scatter | Table | Text | Card
 
 
 @dataclass(frozen=True, eq=False)

@@ -1,0 +1,278 @@
+"""`compare_dictionaries`: Table 2 of the disentanglement paper for any model, layer and data.
+
+All methods are made from the same recorded activations and measured on the same held-out samples, in the model: the
+layer's output is replaced by what the method makes of it, and the model goes on from there. Every row is saved when it
+is done, so a run that was killed goes on where it was.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, Literal
+
+import numpy as np
+from tqdm.auto import tqdm  # type: ignore[import-untyped]
+
+from vitreous.dictionary_comparison.activations import Data, record_training, same_start, some
+from vitreous.dictionary_comparison.methods import Bench, chosen_methods
+from vitreous.dictionary_comparison.reading import Head, choose_reader, features
+from vitreous.dictionary_comparison.result import ROWS, DictionaryComparison
+from vitreous.dictionary_comparison.rows import Row, measure, read_row, save_row
+from vitreous.dictionary_comparison.settings import Settings
+from vitreous.dictionary_comparison.watch import Reference, Room
+from vitreous.errors import SettingsError, StoreError
+from vitreous.images import ImageSet
+from vitreous.judges.coherence import coherence_rank
+from vitreous.judges.grids import can_be_shown
+from vitreous.lenses.disentangle_rows import describe_source
+from vitreous.models.subject import Subject
+from vitreous.provenance import json_bytes, replace_file
+from vitreous.subunits.layers import find_layer
+from vitreous.texts import TextSet
+
+ASKED = "asked.json"
+LEAST = 10  # samples to measure on
+
+
+def compare_dictionaries(
+    subject: Subject,
+    data: Data,
+    site: str = "blocks.-1.mlp.out",
+    *,
+    methods: Literal["all"] | Sequence[str] = "all",
+    evaluate: Data | float = 0.25,
+    judge: Subject | np.ndarray | None = None,
+    head: Head | None = None,
+    accuracy: str = "auto",
+    expansion: float = 8,
+    tokens: int | Literal["all"] = 8,
+    top_k: int | None = None,
+    min_cluster_size: int | None = None,
+    steps: int = 1000,
+    batch_size: int = 512,
+    learning_rate: float = 1e-3,
+    k: int | None = None,
+    sweep: str = "penalty",
+    top: int | None = None,
+    seeds: Sequence[int] = (0,),
+    out: str | Path | None = None,
+    progress: bool = True,
+) -> DictionaryComparison:
+    """Backbone, sparse dictionaries, ELUDe and its controls on one linear layer: how faithful, how interpretable.
+
+    Methods are made from `data` (`tokens` random ones a picture; of texts all) and measured on `evaluate`, other
+    samples or a share of the data that is then left out of it. Accuracy is that of the model's own head where the
+    labels are its classes, of `head` on its pooled output where that is given, or else of a linear probe fitted to the
+    training samples; of a language model it is that of the next token. `judge` is another model, or embeddings of the
+    evaluation samples (sample, channel): coherence and a second MS-Score are taken there.
+
+    Dictionaries have `expansion` times as many units as the layer and are trained for about `steps` steps; with
+    `sweep="penalty"` those that have a penalty are trained with three, and `"paper"` sweeps all that section E.1 does.
+    ELUDe aims for the same expansion unless `min_cluster_size` is given. Each of `seeds` draws other tokens and trains
+    anew. Methods and seeds can be added later to the same `out`.
+
+    >>> found = vt.compare_dictionaries(subject, images, methods=["backbone", "topk", "elude"], out="compared")
+    >>> print(found.table())
+    """
+    settings = Settings(
+        find_layer(subject, site).site, expansion, tokens, top_k, min_cluster_size, steps, batch_size, learning_rate,
+        k, sweep, top, accuracy,
+    )  # fmt: skip
+    chosen, layer = chosen_methods(methods if isinstance(methods, str) else list(methods)), find_layer(subject, site)
+    train, held = _divided(subject, data, evaluate)
+    asked = _asked(subject, train, held, judge, head, settings)
+    with _folder(out, asked) as folder:
+        reader = choose_reader(subject, train, held, accuracy, head, folder, progress)
+        room = Room(subject, layer, held, reader, progress)
+        work = _Work(room, settings, train, folder, _embedded(judge, held, folder, progress))
+        rows = work.rows(chosen, _checked_seeds(seeds))
+        ranking, said = _ranked(rows, work, judge)
+        notes = tuple(note for note in (reader.note, _about_start(held), said) if note)
+        found = DictionaryComparison(rows, ranking, asked | {"read by": reader.how, "top": work.top}, notes)
+        found.save(folder)
+    return found
+
+
+# -- the work
+
+
+@dataclass(frozen=True, eq=False)
+class _Work:
+    """Rows are made one by one; those that the folder has are read from it."""
+
+    room: Room
+    settings: Settings
+    train: Data
+    folder: Path
+    other: np.ndarray | None
+
+    @property
+    def top(self) -> int:
+        return self.settings.top_of(len(self.room.data))
+
+    def rows(self, methods: Sequence[str], seeds: Sequence[int]) -> tuple[Row, ...]:
+        wanted = [(method, seed) for method in methods for seed in (seeds if method != "backbone" else seeds[:1])]
+        there = {pair: read_row(self.folder / ROWS, *pair) for pair in wanted}
+        reference = self.room.reference(self.folder)
+        done = sum(row is not None for row in there.values())
+        with tqdm(total=len(wanted), initial=done, desc="rows", disable=not self.room.progress) as bar:
+            for seed in seeds:
+                missing = [method for method, s in wanted if s == seed and there[method, s] is None]
+                bench = self._bench(seed) if missing else None
+                for method in missing:
+                    assert bench is not None
+                    bar.set_postfix_str(method)
+                    there[method, seed] = self._row(bench, method, reference)
+                    bar.update()
+        return tuple(row for pair in wanted if (row := there[pair]) is not None)
+
+    def _bench(self, seed: int) -> Bench:
+        room, folder = self.room, self.folder / f"activations-{seed}"
+        tokens, loud = self.settings.tokens, room.progress
+        training = record_training(room.subject, room.layer, self.train, tokens, seed, folder, loud)
+        return Bench(room.subject, room.layer, self.settings, training, seed, self.folder / "made", loud)
+
+    def _row(self, bench: Bench, name: str, reference: Reference) -> Row:
+        method = bench.make(name)
+        watched = self.room.watch(method)
+        row = measure(method, bench.seed, watched, reference, self.room.reader, self.top, self.other)
+        save_row(row, self.folder / ROWS)
+        return row
+
+
+def _ranked(
+    rows: Sequence[Row], work: _Work, judge: Subject | np.ndarray | None
+) -> tuple[Mapping[str, Any] | None, str]:
+    """Who wins pair by pair, seed by seed, in the judge's space or, without one, in that of the model's own output."""
+    if work.other is not None and work.other.ndim != 2:
+        return None, "coherence is judged by one embedding a sample: pairs were not compared"
+    if work.other is None and isinstance(work.room.data, TextSet):
+        return None, "texts have no embedding to judge them by: pairs were not compared"
+    seeds = sorted({row.seed for row in rows})
+    first = {row.method: row for row in rows}
+    of = {(row.method, row.seed): row for row in rows}
+    sets = [{m: of.get((m, s), first[m]).tops for m in first} for s in seeds]
+    able = [m for m in first if all(len(can_be_shown(one[m])) for one in sets)]
+    left = [m for m in first if m not in able]
+    if len(able) < 2:
+        return None, "fewer than two methods have units that are above zero in nine samples: pairs were not compared"
+    embeddings = work.other if work.other is not None else work.room.reference(work.folder).kept
+    found = coherence_rank([{m: one[m] for m in able} for one in sets], embeddings).as_json()
+    where = "the judge" if judge is not None else "the model itself: give another one as judge"
+    said = f"pairs won: coherence of nine samples in the space of {where}"
+    return found, said + (f"; no unit of {', '.join(left)} is above zero in nine" if left else "")
+
+
+# -- what was given
+
+
+def _divided(subject: Subject, data: Data, evaluate: Data | float) -> tuple[Data, Data]:
+    """Samples to make methods from, and others to measure them on."""
+    if not isinstance(subject, Subject):
+        raise SettingsError(
+            "a model is compared as a subject", given=type(subject).__name__, remedy="vt.wrap(module) makes one"
+        )
+    for part in (data, evaluate):
+        if not isinstance(part, ImageSet | TextSet | float | int):
+            raise SettingsError(
+                "samples are pictures or texts", given=type(part).__name__, accepted="ImageSet, TextSet"
+            )
+        if not isinstance(part, float | int) and (subject.modality == "text") != isinstance(part, TextSet):
+            raise SettingsError(f"{subject.name} takes {subject.modality}", given=type(part).__name__)
+    assert isinstance(data, ImageSet | TextSet)
+    if isinstance(evaluate, float | int):
+        data, evaluate = hold_out(data, evaluate)
+    if len(evaluate) < LEAST or len(data) < LEAST:
+        raise SettingsError(
+            f"{LEAST} samples or more on each side",
+            given={"made from": len(data), "measured on": len(evaluate)},
+            remedy="more data, or another share",
+        )
+    return data, evaluate
+
+
+def hold_out(data: Data, share: float) -> tuple[Data, Data]:
+    """The samples without a share of them, and that share, drawn at random but always the same."""
+    if not 0 < share < 1:
+        raise SettingsError("a share of the data is held out", given=share, accepted="more than 0, less than 1")
+    order = np.random.default_rng(0).permutation(len(data))
+    cut = round(share * len(data))
+    return some(data, np.sort(order[cut:])), some(data, np.sort(order[:cut]))
+
+
+def _asked(
+    subject: Subject,
+    train: Data,
+    held: Data,
+    judge: Subject | np.ndarray | None,
+    head: Head | None,
+    settings: Settings,
+) -> dict[str, Any]:
+    model = {"name": subject.name, "fingerprint": subject.fingerprint}
+    by: dict[str, Any] | None = None
+    if isinstance(judge, Subject):
+        by = {"name": judge.name, "fingerprint": judge.fingerprint}
+    elif judge is not None:
+        if judge.ndim not in (2, 3) or len(judge) != len(held) or judge.dtype.kind != "f":
+            raise SettingsError(
+                "a judge is a subject, or embeddings of the evaluation samples",
+                given=f"{judge.dtype} {judge.shape}",
+                accepted=f"floats ({len(held)}, channel) or ({len(held)}, position, channel)",
+            )
+        by = describe_source(judge)
+    data = {"made from": describe_source(train), "measured on": describe_source(held)}
+    return {"model": model, "judge": by, "head": head is not None, **data, **asdict(settings)}
+
+
+def _embedded(judge: Subject | np.ndarray | None, held: Data, folder: Path, progress: bool) -> np.ndarray | None:
+    if not isinstance(judge, Subject):
+        return judge
+    path = folder / "judge.npy"
+    if not path.exists():
+        draft = folder / "draft.npy"
+        np.save(draft, features(judge, held, progress, f"embeddings of {judge.name}"))
+        draft.replace(path)
+    return np.load(path)
+
+
+def _checked_seeds(seeds: Sequence[int]) -> list[int]:
+    found = list(dict.fromkeys(seeds))
+    if not found or any(not isinstance(seed, int) or seed < 0 for seed in found):
+        raise SettingsError("seeds are whole numbers from 0 on, one or more", given=list(seeds))
+    return found
+
+
+def _about_start(held: Data) -> str:
+    start = same_start(held) if isinstance(held, TextSet) else 0
+    return f"the first {start} tokens are the same in every text and left out" if start else ""
+
+
+@contextmanager
+def _folder(out: str | Path | None, asked: Mapping[str, Any]) -> Iterator[Path]:
+    """A folder for rows and what they need. One that holds a comparison of something else is refused."""
+    if out is None:
+        with TemporaryDirectory(prefix="compared-", ignore_cleanup_errors=True) as scratch:
+            yield Path(scratch)
+        return
+    out, now = Path(out), json_bytes(dict(asked))
+    if out.exists() and not out.is_dir():
+        raise StoreError("a comparison is a folder, and this is a file", given=str(out))
+    if (out / ASKED).exists():
+        before, said = json.loads((out / ASKED).read_bytes()), json.loads(now)
+        if other := [name for name in said if before.get(name) != said[name]]:
+            raise StoreError(
+                f"{out} holds a comparison of something else",
+                given={name: said[name] for name in other},
+                accepted=str({name: before.get(name) for name in other}),
+                remedy="choose another folder, or ask for the same",
+            )
+    elif out.exists() and (found := sorted(path.name for path in out.iterdir())):
+        raise StoreError(f"{out} is not empty and not ours", given=found[:5], accepted="a new or empty folder")
+    out.mkdir(parents=True, exist_ok=True)
+    replace_file(out / ASKED, now)
+    yield out
