@@ -183,7 +183,7 @@ def steer(
         patches=patches,
         prefix=_prefix(subject, split.layer),
         steers_prefix=prefix,
-        where=None if where is None else torch.as_tensor(where).bool(),
+        where=None if where is None else _mask(where),
     )
     with split.edit(ids, steering.edit):
         yield steering
@@ -254,30 +254,31 @@ class _Finder:
             raise SettingsError(
                 "a sub-unit is said by a label, and there are none", given=concept, remedy="labels=vt.label(...)"
             )
+        words, _ = self._words
+        near = self._nearness(concept)
+        order = np.lexsort((-self.names.scores[self._named], -near))
+        best = order[near[order] > -np.inf][: self.top]
+        if not len(best):
+            remedy = "embed=... takes the nearest labels instead"
+            raise SettingsError("no sub-unit has this label", given=concept, accepted=words, remedy=remedy)
+        ids = self._named[best]
+        return Match(concept, factor, ids, tuple(str(self.names.names[i]) for i in ids), near[best].astype(np.float32))
+
+    def _nearness(self, concept: str) -> np.ndarray:
+        """(named sub-unit,): the cosine of label and text; without an embedding 1 if they are the same, else -inf."""
         words, of = self._words
-        near = self._cosines(concept)
-        found = self._named[near[of] > -np.inf]
-        if not len(found):
-            raise SettingsError(
-                "no sub-unit has this label",
-                given=concept,
-                accepted=words,
-                remedy="embed=... takes the nearest labels instead",
-            )
-        whole = np.full(len(self.finding), -np.inf)
-        whole[self._named] = near[of]
-        best = found[np.lexsort((-self.names.scores[found], -whole[found]))][: self.top]
-        labels = tuple(str(self.names.names[i]) for i in best)
-        return Match(concept, factor, best, labels, whole[best].astype(np.float32))
+        if self.embed is None:
+            return np.where(np.array(words)[of] == concept, 1.0, -np.inf)
+        return (self._vectors @ directions(_embedded(self.embed, [concept]), "text")[0])[of]
 
     @cached_property
     def _named(self) -> np.ndarray:
-        """Sub-units that can be found by their label: it is no luck, and they are not dead."""
+        """Sub-units that can be found by their label: it is sure enough, and they are not dead."""
         assert self.names is not None
         has = np.array([name is not None for name in self.names.names])
         found = np.flatnonzero(has & (self.names.chance <= self.chance) & ~self.finding.dead)
         if not len(found):
-            raise SettingsError("no sub-unit has a label that is sure enough", given=self.chance, accepted="chance=1")
+            raise SettingsError("no sub-unit has a label that is sure enough", given=f"chance={self.chance}")
         return found
 
     @cached_property
@@ -286,14 +287,6 @@ class _Finder:
         assert self.names is not None
         words, of = np.unique([str(self.names.names[i]) for i in self._named], return_inverse=True)
         return words.tolist(), of
-
-    def _cosines(self, concept: str) -> np.ndarray:
-        """(label,): nearness of each label to a text; without an embedding 1 if they are the same, else -inf."""
-        words, _ = self._words
-        if self.embed is None:
-            return np.where(np.array(words) == concept, 1.0, -np.inf)
-        near = directions(_embedded(self.embed, [concept]), "text")[0]
-        return self._vectors @ near
 
     @cached_property
     def _vectors(self) -> np.ndarray:
@@ -319,6 +312,13 @@ def _prefix(subject: Subject | nn.Module, layer: LinearLayer) -> int:
         return 0
     inside = any(layer.path.startswith(f"{block.path}.") for block in subject.blocks)
     return len(subject.prefix) if inside else 0
+
+
+def _mask(where: np.ndarray | Tensor) -> Tensor:
+    mask = torch.as_tensor(where)
+    if mask.dtype != torch.bool or mask.ndim not in (1, 2):
+        raise SettingsError("where is bool (patch,) or (sample, patch)", given=f"{mask.dtype} {tuple(mask.shape)}")
+    return mask
 
 
 def _seen(value: Tensor | None) -> Tensor:
