@@ -341,6 +341,47 @@ def test_hooks_see_what_was_and_what_became_of_it_and_leave_no_trace():
     assert not layer._forward_hooks
 
 
+# -- bad input
+
+
+def test_no_clusters_anywhere_leave_the_backbone():
+    asked = {**QUICK, "methods": ["backbone", "elude", "random_partition"], "min_cluster_size": 50}
+    found = vt.compare_dictionaries(model(), some_pictures(), SITE, **asked)
+    whole, split, control = (row_of(found, name) for name in asked["methods"])
+    assert split.said["whole units"] == split.units == control.units == 16 and split.said["noise"] == 1
+    np.testing.assert_allclose(split.scores, whole.scores, atol=1e-5)
+    np.testing.assert_array_equal(split.tops, whole.tops)
+
+
+def test_dead_units_and_zero_weights_are_left_out_and_break_nothing():
+    subject = model()
+    layer = find_layer(subject, SITE).module
+    with torch.no_grad():
+        layer.weight[3], layer.bias[3] = 0, 0  # never above zero
+        layer.weight[5], layer.bias[5] = 0, 1  # always the same
+    found = vt.compare_dictionaries(subject, some_pictures(), SITE, **QUICK)
+    for method in ("backbone", "elude"):
+        row = row_of(found, method)
+        assert row.scored < row.units and (row.r2, row.output_difference) == (1, 0)
+    assert np.isnan(row_of(found, "backbone").scores[3]) and (row_of(found, "backbone").tops[[3, 5]] == -1).all()
+    assert np.isfinite(found.mean("topk", "r2"))
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_half_precision_models_are_compared_in_their_own_precision(dtype):
+    subject = model()
+    half = vt.wrap(subject.module.to(dtype), name="half")
+    found = vt.compare_dictionaries(half, some_pictures(), SITE, **QUICK)
+    assert (found.mean("elude", "r2"), found.mean("elude", "output_difference")) == (1, 0)
+    assert 0.99 < found.mean("random_partition", "r2") <= 1  # rounded to half precision on its way back
+    assert all(row.ms is None or np.isfinite(row.ms) for row in found.rows)
+
+
+def test_more_instances_asked_for_than_there_are():
+    with pytest.raises(SettingsError, match="top_k is more than there are instances"):
+        vt.compare_dictionaries(model(), some_pictures(), SITE, **{**QUICK, "methods": ["elude"], "top_k": 181})
+
+
 # -- what is refused
 
 
