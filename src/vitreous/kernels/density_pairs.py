@@ -18,7 +18,7 @@ from numba import njit
 from vitreous.kernels.density_cores import over_rows
 
 ROWS, COLUMNS = 256, 2048  # of a tile
-LANES = 16  # columns looked at together
+LANES = 64  # columns looked at together: fewer are unrolled, and then not compared side by side
 PEEK = 512  # columns that tell how near the nearest are
 
 
@@ -71,7 +71,7 @@ def _nearest_of(
     part: Cloud, columns: Cloud, k: int, names: np.ndarray, floor: np.ndarray, to: np.ndarray, near: Near
 ) -> np.ndarray:
     """Writes the neighbours of some rows to `near` at `to`; returns the rows that have fewer than k above `floor`."""
-    room = 3 * k + 2 * LANES
+    room = 2 * k + LANES
     best, best_ids = np.empty((len(to), room), part.half.dtype), np.empty((len(to), room), np.int32)
     filled = np.zeros(len(to), np.int64)
     for tile, start in _tiles(part.coordinates, columns.coordinates, 0):
@@ -164,27 +164,27 @@ def _floors(values, rank, floors):
         floors[row] = _keep_largest(values[row], unused, values.shape[1], rank)
 
 
-@njit(cache=True, nogil=True, fastmath={"nnan", "nsz", "reassoc", "contract"})
+@njit(cache=True, nogil=True)
 def _keep_best(tile, half, start, names, k, best, best_ids, filled, floor):
     """Adds a tile's columns to the rows' best: those with the largest a.b - half_b. Most lanes hold none."""
     rows, width = tile.shape
     for row in range(rows):
-        values, ids = best[row], best_ids[row]
+        values, ids, line = best[row], best_ids[row], tile[row]
         count, least = filled[row], floor[row]
         if 0 <= names[row] - start < width:
-            tile[row, names[row] - start] = -np.inf
+            line[names[row] - start] = -np.inf
         for left in range(0, width, LANES):
-            products, halves = tile[row, left : left + LANES], half[left : left + LANES]
-            highest = products[0] - halves[0]
-            for j in range(products.shape[0]):
-                highest = max(highest, products[j] - halves[j])
-            if highest <= least:
-                continue
-            for j in range(products.shape[0]):
-                value = products[j] - halves[j]
+            if left + LANES <= width:
+                products, halves, above = line[left : left + LANES], half[left : left + LANES], np.uint8(0)
+                for j in range(LANES):
+                    above |= np.uint8(products[j] - halves[j] > least)
+                if not above:
+                    continue
+            for j in range(left, min(left + LANES, width)):
+                value = line[j] - half[j]
                 if value > least:
                     values[count] = value
-                    ids[count] = start + left + j
+                    ids[count] = start + j
                     count += 1
             if count > values.shape[0] - LANES:
                 least = _keep_largest(values, ids, count, k)
@@ -216,27 +216,31 @@ def _shortest_outside(tile, half, core, component, first, start, lengths, ends):
                     ends[a] = b
 
 
-@njit(cache=True, nogil=True, fastmath={"nnan", "nsz", "reassoc", "contract"})
+@njit(cache=True, nogil=True)
 def _shortest_by_component(tile, half, core, component, bounds, first, start, lengths, columns):
     """For every row the shortest edge to each later component that is shorter than what stands in `lengths`."""
     for row in range(tile.shape[0]):
-        a = first + row
+        a, line = first + row, tile[row]
         other = max(component[start], component[a] + 1)
         while other < bounds.shape[0] - 1 and bounds[other] < start + tile.shape[1]:
             low = max(bounds[other], start) - start
             high = min(bounds[other + 1], start + tile.shape[1]) - start
             if core[a] < lengths[row, other]:
                 for left in range(low, high, LANES):
-                    right = min(left + LANES, high)
                     shortest = lengths[row, other]
-                    for j in range(left, right):
-                        apart = half[a] + half[start + j] - tile[row, j]  # doubled by addition: 2 is no float32
-                        shortest = min(shortest, max(apart + apart, core[start + j]))
-                    if shortest < lengths[row, other]:
-                        for j in range(left, right):
-                            apart = half[a] + half[start + j] - tile[row, j]
-                            length = max(apart + apart, core[start + j], core[a])
-                            if length < lengths[row, other]:
-                                lengths[row, other] = length
-                                columns[row, other] = start + j
+                    if left + LANES <= high:
+                        products, at = line[left : left + LANES], start + left
+                        halves, cores, closer = half[at : at + LANES], core[at : at + LANES], np.uint8(0)
+                        for j in range(LANES):
+                            apart = half[a] + halves[j] - products[j]  # doubled by addition: 2 is no float32
+                            closer |= np.uint8(apart + apart < shortest) & np.uint8(cores[j] < shortest)
+                        if not closer:
+                            continue
+                    for j in range(left, min(left + LANES, high)):
+                        apart = half[a] + half[start + j] - line[j]
+                        length = max(apart + apart, core[start + j], core[a])
+                        if length < shortest:
+                            shortest = length
+                            columns[row, other] = start + j
+                    lengths[row, other] = shortest
             other += 1
