@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from vitreous.baselines.tcav import tcav as tcav
     from vitreous.baselines.tcav import tcav_table as tcav_table
     from vitreous.datasets import dataset as dataset
+    from vitreous.datasets.algonauts import algonauts as algonauts
     from vitreous.dictionary_comparison import DictionaryComparison as DictionaryComparison
     from vitreous.dictionary_comparison import compare_dictionaries as compare_dictionaries
     from vitreous.errors import ImageError as ImageError
@@ -40,6 +41,8 @@ if TYPE_CHECKING:
     from vitreous.labels import Labels as Labels
     from vitreous.labels import label as label
     from vitreous.laws import check_laws as check_laws
+    from vitreous.lenses.align import ChannelAlign as ChannelAlign
+    from vitreous.lenses.align import align as align
     from vitreous.lenses.align_colors import Concepts as Concepts
     from vitreous.lenses.align_colors import Groups as Groups
     from vitreous.lenses.align_colors import colors as colors
@@ -66,6 +69,7 @@ if TYPE_CHECKING:
     from vitreous.pages import structure_report as structure_report
     from vitreous.preprocess import Preprocess as Preprocess
     from vitreous.recording import record as record
+    from vitreous.responses import Responses as Responses
     from vitreous.scenery import scenes as scenes
     from vitreous.steering import steer as steer
     from vitreous.store import Store as Store
@@ -77,6 +81,7 @@ if TYPE_CHECKING:
 
 #: Public name -> the module that holds it.
 _PUBLIC = {
+    "ChannelAlign": "lenses.align",
     "ChatJudge": "judges.chat",
     "Concepts": "lenses.align_colors",
     "Dictionary": "baselines.dictionaries",
@@ -92,6 +97,7 @@ _PUBLIC = {
     "Labels": "labels",
     "ModelError": "errors",
     "Preprocess": "preprocess",
+    "Responses": "responses",
     "SettingsError": "errors",
     "Site": "models.site",
     "SiteError": "errors",
@@ -105,6 +111,8 @@ _PUBLIC = {
     "TextSet": "texts",
     "TokenMaps": "lenses.tokens",
     "VitreousError": "errors",
+    "algonauts": "datasets.algonauts",
+    "align": "lenses.align",
     "capture": "hooks",
     "check_laws": "laws",
     "coherence_rank": "judges.coherence",

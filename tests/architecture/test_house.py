@@ -21,7 +21,7 @@ PROBES_PER_1000_LINES = 2
 FLOORS = (
     {"axes", "errors"},
     {"preprocess", "provenance", "kernels", "evidence"},
-    {"images", "models", "texts"},
+    {"images", "models", "responses", "texts"},
     {"datasets", "scenery", "attention", "hooks"},
     {"laws", "store"},
     {"subjects", "recording", "subunits"},

@@ -3,29 +3,18 @@
 from __future__ import annotations
 
 import io
-import pickle
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from vitreous.datasets.parts import locate, read_list, require
+from vitreous.datasets.pickles import DAMAGE, OnlyArrays
 from vitreous.errors import ImageError
 from vitreous.images import ImageSet
 
 CLASSES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
 BATCHES = {"train": [f"data_batch_{k}" for k in range(1, 6)], "test": ["test_batch"]}
 PIXELS = 3 * 32 * 32
-DAMAGE = (  # what a damaged pickle makes the reader raise
-    pickle.UnpicklingError,
-    EOFError,
-    ValueError,
-    LookupError,
-    TypeError,
-    AttributeError,
-    ArithmeticError,
-    MemoryError,
-)
 
 
 def load(root: Path, split: str) -> ImageSet:
@@ -61,30 +50,6 @@ def read_pickle(path: Path) -> tuple[np.ndarray, np.ndarray]:
     if rows.dtype != np.uint8 or rows.shape != (len(labels), PIXELS):
         raise ImageError(f"b'data' is (picture, {PIXELS}) uint8", given=(str(path), rows.shape, str(rows.dtype)))
     return rows, labels
-
-
-class OnlyArrays(pickle.Unpickler):
-    """Unpickles numpy arrays and plain values. Anything else in the file could run code, and is refused."""
-
-    def find_class(self, module: str, name: str) -> Any:
-        rebuild = np.empty(0).__reduce__()[0]
-        allowed = {
-            ("numpy.core.multiarray", "_reconstruct"): rebuild,
-            ("numpy._core.multiarray", "_reconstruct"): rebuild,
-            ("numpy", "ndarray"): np.ndarray,
-            ("numpy", "dtype"): np.dtype,
-            ("_codecs", "encode"): _encode,
-        }
-        if (module, name) not in allowed:
-            raise pickle.UnpicklingError(f"{module}.{name} is not allowed in a data file")
-        return allowed[module, name]
-
-
-def _encode(text: str, encoding: str) -> bytes:
-    """How Python 3 writes bytes for old readers."""
-    if encoding != "latin1":
-        raise pickle.UnpicklingError(f"bytes in encoding {encoding}")
-    return text.encode("latin1")
 
 
 def _classes(base: Path) -> tuple[str, ...]:

@@ -22,7 +22,7 @@ import numpy as np
 from tqdm.auto import tqdm  # type: ignore[import-untyped]
 
 from vitreous.errors import SettingsError
-from vitreous.lenses.align_nodes import Nodes, Read, layer_order, open_nodes
+from vitreous.lenses.align_nodes import Nodes, Read, open_nodes
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -172,11 +172,7 @@ def ncut(
     settings = {"method": chosen, "n_sample": sample, "k": k if chosen == "paper" else None, "seed": seed}
     settings |= {"affinity": affinity if isinstance(affinity, str) else "own", "channels": nodes.channels}
     settings |= {"device": str(where)}
-    blocks = {
-        key: (part.start, part.stop, *block.shape)
-        for block, (key, part) in zip(nodes.blocks, layer_order(nodes.blocks).items(), strict=True)
-    }
-    return Spectral(cut.vectors.cpu().numpy(), cut.values.cpu().numpy(), blocks, settings, cut.place)
+    return Spectral(cut.vectors.cpu().numpy(), cut.values.cpu().numpy(), nodes.places(), settings, cut.place)
 
 
 def _affinity(affinity: str | Callable[[Tensor], Tensor]) -> Callable[[Tensor], Tensor]:

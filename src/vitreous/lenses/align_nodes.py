@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -51,6 +51,14 @@ class Nodes:
     def __len__(self) -> int:
         return sum(map(len, self.blocks))
 
+    def places(self) -> dict[tuple[str, str], tuple[int, int, int, int]]:
+        """(model, layer) -> (first node, last + 1, pictures, patches)."""
+        found, first = {}, 0
+        for block in self.blocks:
+            found[block.model, block.layer] = (first, first + len(block), *block.shape)
+            first += len(block)
+        return found
+
     def pieces(self, size: int) -> Iterator[np.ndarray]:
         """(node, channel), about `size` nodes at a time, whole pictures."""
         for block in self.blocks:
@@ -86,9 +94,17 @@ class Nodes:
 
 
 def open_nodes(
-    source: Any, *, sites: str = "blocks.*.attn.out", tokens: str = "patches", read: Read | None = None
+    source: Any,
+    *,
+    sites: str = "blocks.*.attn.out",
+    tokens: str = "patches",
+    read: Read | None = None,
+    same_width: bool = True,
 ) -> Nodes:
-    """What `vt.ncut` takes: an array (…, channel), a store, or stores by name of the model."""
+    """What `vt.ncut` takes: an array (…, channel), a store, or by name of the model stores or {layer: array}.
+
+    Nodes of one graph have the same channels; an alignment, which makes them the same, says `same_width=False`.
+    """
     from vitreous.store import Store
 
     if tokens not in ("patches", "all"):
@@ -96,26 +112,34 @@ def open_nodes(
     if isinstance(source, Store):
         source = {str(source.manifest.model["name"]): source}
     if isinstance(source, Mapping):
-        blocks = [block for name, store in source.items() for block in _of_store(name, store, sites, tokens, read)]
+        blocks = [
+            block
+            for name, part in source.items()
+            for block in (
+                [_of_array(array, str(name), str(layer), read) for layer, array in part.items()]
+                if isinstance(part, Mapping)
+                else _of_store(str(name), part, sites, tokens, read)
+            )
+        ]
     else:
-        blocks = [_of_array(source)]
+        blocks = [_of_array(source, read=read)]
     if not blocks or not sum(map(len, blocks)):
         raise SettingsError("there are no nodes", given=source)
     widths = {block.samples(slice(0, 1)).shape[2] for block in blocks}
-    if len(widths) > 1:
+    if len(widths) > 1 and same_width:
         raise SettingsError(
             "nodes of one graph have the same channels", given=sorted(widths), remedy="align the models first: vt.align"
         )
-    return Nodes(tuple(blocks), widths.pop())
+    return Nodes(tuple(blocks), max(widths))
 
 
-def _of_array(source: Any) -> Block:
+def _of_array(source: Any, model: str = "", layer: str = "", read: Read | None = None) -> Block:
     array = np.asarray(source)
     if array.ndim < 2 or array.dtype.kind not in "fiu":
         raise SettingsError(
             "features are numbers (node, channel) or (sample, token, channel)", given=f"{array.dtype} {array.shape}"
         )
-    return Block("", "", array.reshape(len(array), -1, array.shape[-1]))
+    return Block(model, layer, array.reshape(len(array), -1, array.shape[-1]), read=read)
 
 
 def _of_store(name: str, store: Store, sites: str, tokens: str, read: Read | None) -> list[Block]:
@@ -132,12 +156,3 @@ def _of_store(name: str, store: Store, sites: str, tokens: str, read: Read | Non
             remedy="tokens='all', or record all tokens",
         )
     return [Block(name, site, store[site], first, read) for site in names]
-
-
-def layer_order(blocks: Sequence[Block]) -> dict[tuple[str, str], slice]:
-    """Where each block lies among all nodes."""
-    found, first = {}, 0
-    for block in blocks:
-        found[block.model, block.layer] = slice(first, first + len(block))
-        first += len(block)
-    return found

@@ -1,6 +1,6 @@
 """The long way: autograd follows many tokens back at once, through any module with opened attention.
 
-For blocks that `tokens_read` does not know, and for comparing one token with what the short way gives.
+For blocks that `tokens_read` does not know.
 """
 
 from __future__ import annotations

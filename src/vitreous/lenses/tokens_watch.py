@@ -22,6 +22,9 @@ from vitreous.attention import SOFTMAX, probabilities, while_running
 MATMUL = (torch.matmul, torch.Tensor.matmul, torch.Tensor.__matmul__)
 
 
+Given = tuple[tuple, dict[str, Any]]  # what a module is called with
+
+
 class Unread(Exception):  # noqa: N818 - a signal, not an error
     """A block is not of the kind that is known; says what is different."""
 
@@ -56,8 +59,9 @@ class Core:
 
 @dataclass
 class Seen:
-    """What one run of a block showed, in order; `before` linear layers ran before attention."""
+    """What one run of a block showed, in order; `before` linear layers ran before attention, `given` went in."""
 
+    given: Given
     linears: list[Linear] = field(default_factory=list)
     norms: list[Normed] = field(default_factory=list)
     core: Core | None = None
@@ -71,9 +75,8 @@ def watching(block: nn.Module, done: Callable[[Seen], object]) -> Iterator[None]
     """Calls `done(seen)` each time that the block has run, with gradients enabled, until the context ends."""
     latest: list[Seen] = []
 
-    def mode() -> _Watch:
-        latest[:] = [Seen()]
-        return _Watch(latest[0])
+    def begin(_: nn.Module, args: Any, kwargs: Any) -> None:
+        latest[:] = [Seen((args, kwargs))]
 
     def normed(module: nn.Module, args: Any, output: Tensor) -> None:
         if latest:
@@ -84,7 +87,8 @@ def watching(block: nn.Module, done: Callable[[Seen], object]) -> Iterator[None]
         return (output[0].detach(), *output[1:]) if isinstance(output, tuple) else output.detach()
 
     with ExitStack() as stack:
-        handles = while_running(block, mode)
+        handles = [block.register_forward_pre_hook(begin, with_kwargs=True)]
+        handles += while_running(block, lambda: _Watch(latest[0]))
         handles.append(block.register_forward_hook(end))
         norms = [m for m in block.modules() if isinstance(m, nn.LayerNorm) or type(m).__name__.endswith("Norm")]
         handles += [norm.register_forward_hook(normed) for norm in norms]

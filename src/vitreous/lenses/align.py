@@ -1,0 +1,275 @@
+"""AlignedCut (NeurIPS 2024 submission): layers of several models in one channel space, guided by responses.
+
+    paper      here          axes               what it is
+    V_i        features      picture patch channel   of slot i, a layer of a model (attention output, no residual)
+    W_i        maps[i]       channel width      one linear map a slot
+    V'_i       transform     … width            aligned features
+    β, ε       head, bias    width response     from the mean over slots and patches to responses
+    B_i        in_response_space  … response    V'_i β: what each patch adds to each response
+
+The maps are learned from responses of a brain (or any other (image, response) matrix): L1 response loss, plus λ_eigen
+times the eigen-constraint of eq. 8, λ_zero times eq. 6, λ_cov times eq. 7. Responses are brought to mean 0 and
+deviation 1 for training and back afterwards. Where the paper is silent: Adam, 10 % of the images held out to stop
+early, the weights of the best epoch are kept.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from tqdm.auto import tqdm  # type: ignore[import-untyped]
+
+from vitreous.errors import SettingsError
+from vitreous.lenses.align_finding import ChannelAlign as ChannelAlign
+from vitreous.lenses.align_nodes import Nodes, Read, open_nodes
+
+if TYPE_CHECKING:
+    from vitreous.lenses.align_training import AlignNet, Seen, Weights
+    from vitreous.responses import Responses
+
+CHECKPOINT = "checkpoint.pt"
+PATCHES = 4  # of a picture, kept for the regularisers
+
+
+@dataclass(frozen=True)
+class Schedule:
+    epochs: int
+    patience: int
+    batch: int
+    lr: float
+    seed: int
+    out: Path | None
+
+
+def align(
+    sources: Any,
+    responses: Responses | np.ndarray,
+    *,
+    width: int = 256,
+    lambda_eigen: float = 1.0,
+    lambda_zero: float = 0.01,
+    lambda_cov: float = 0.01,
+    nodes: int = 100,
+    eigenvectors: int = 6,
+    held_out: float = 0.1,
+    epochs: int = 200,
+    patience: int = 20,
+    batch: int = 64,
+    lr: float = 1e-3,
+    sites: str = "blocks.*.attn.out",
+    tokens: str = "all",
+    read: Read | None = None,
+    out: str | Path | None = None,
+    seed: int = 0,
+    device: str = "cpu",
+    progress: bool = True,
+) -> ChannelAlign:
+    """Learns one linear map a layer, from stores of several models to one space that predicts the responses.
+
+    `sources` is {model: store}, or {model: {layer: array (image, token, channel)}}, of the same images in the order of
+    the responses. `responses` is a
+    `vt.Responses` or an array (image, response): voxels, neurons, another model's embedding. With `out` training can be
+    killed and called again; it goes on and ends with the same maps.
+
+    >>> alignment = vt.align({"text": store_a, "mae": store_b}, vt.Responses(spikes), out="aligned")
+    >>> alignment.score(["all"]), alignment.transform(store_a["blocks.3.attn.out"][:4], "text", "blocks.3.attn.out")
+    """
+    from vitreous.lenses.align_training import AlignNet, Weights, read_features
+    from vitreous.responses import Responses
+
+    wanted = responses if isinstance(responses, Responses) else Responses(np.asarray(responses))
+    found = open_nodes(sources, sites=sites, tokens=tokens, read=read, same_width=False)
+    _check(found, wanted, width, nodes, eigenvectors, held_out, epochs, batch, lr)
+    seen = read_features(found.blocks, PATCHES, seed, progress)
+    target = _target(wanted, held_out, seed)
+    net = AlignNet([p.shape[1] for p in seen.pooled], width, target.values.shape[1], seed)
+    weights = Weights(lambda_eigen, lambda_zero, lambda_cov, nodes, eigenvectors)
+    schedule = Schedule(epochs, patience, batch, lr, seed, None if out is None else Path(out))
+    log = _fit(net.to(device), seen.to(device), target, weights, schedule, progress)
+    settings: dict[str, Any] = {"width": width, "lambda_eigen": lambda_eigen, "lambda_zero": lambda_zero}
+    settings |= {"lambda_cov": lambda_cov, "seed": seed, "epochs": len(log), "sites": sites, "tokens": tokens}
+    finding = _finding(net.cpu(), seen, found, wanted, target, log, settings | {"responses": wanted.name})
+    if out is not None:
+        finding.save(out)
+    return finding
+
+
+@dataclass(frozen=True, eq=False)
+class Target:
+    """Responses at mean 0 and deviation 1 over the images to train on, and which images those are."""
+
+    values: np.ndarray
+    trained: np.ndarray
+    tested: np.ndarray
+    centre: np.ndarray
+    spread: np.ndarray
+
+
+def _target(wanted: Responses, held_out: float, seed: int) -> Target:
+    order = np.random.default_rng(seed).permutation(len(wanted))
+    many = max(1, round(held_out * len(wanted)))
+    tested, trained = np.sort(order[:many]), np.sort(order[many:])
+    centre, spread = wanted.values[trained].mean(0), wanted.values[trained].std(0)
+    spread = np.where(spread > 0, spread, 1).astype(np.float32)
+    return Target((wanted.values - centre) / spread, trained, tested, centre, spread)
+
+
+def _finding(
+    net: AlignNet, seen: Seen, found: Nodes, wanted: Responses, target: Target, log: list[Any], settings: dict[str, Any]
+) -> ChannelAlign:
+    import torch
+
+    tested = torch.from_numpy(target.tested)
+    with torch.no_grad():
+        predicted = net([p[tested] for p in seen.pooled]).numpy() * target.spread + target.centre
+    return ChannelAlign(
+        slots=tuple((block.model, block.layer) for block in found.blocks),
+        maps=tuple(w.detach().numpy() for w in net.maps),
+        head=net.head.detach().numpy() * target.spread,
+        bias=net.bias.detach().numpy() * target.spread + target.centre,
+        held_out=target.tested,
+        measured=wanted.values[target.tested],
+        predicted=predicted,
+        rois=dict(wanted.rois),
+        log=tuple(log),
+        settings=settings,
+    )
+
+
+def _check(
+    found: Nodes,
+    wanted: Responses,
+    width: int,
+    nodes: int,
+    kept: int,
+    held_out: float,
+    epochs: int,
+    batch: int,
+    lr: float,
+) -> None:
+    counts = {f"{block.model} {block.layer}": len(block.array) for block in found.blocks}
+    if wrong := {name: n for name, n in counts.items() if n != len(wanted)}:
+        raise SettingsError(
+            "responses and images are of different number",
+            given=f"{len(wanted)} responses, {next(iter(wrong.values()))} images of {next(iter(wrong))}",
+            remedy="give the responses in the order of the images of every store",
+        )
+    if wanted.constant.all():
+        raise SettingsError("every response is constant over the images", given=wanted)
+    if not 0 < held_out < 0.9 or len(wanted) < 10:
+        raise SettingsError("too few images to train and to test on", given=f"{len(wanted)}, held_out={held_out}")
+    if not 0 < kept < nodes:
+        raise SettingsError("the constraint keeps fewer eigenvectors than nodes", given=f"{kept} of {nodes}")
+    for name, value in {"width": width, "epochs": epochs, "batch": batch, "lr": lr}.items():
+        if not value > 0:
+            raise SettingsError(f"{name} is a positive number", given=value)
+
+
+def _fit(
+    net: AlignNet, seen: Seen, target: Target, weights: Weights, schedule: Schedule, progress: bool
+) -> list[dict[str, float]]:
+    """Epochs until the held-out images get no better; the best weights stay in `net`. Gives a line an epoch."""
+    import torch
+
+    optimiser = torch.optim.Adam(net.parameters(), lr=schedule.lr)
+    log, best = _resume(net, optimiser, schedule, weights)
+    device = net.head.device
+    wanted, trained, tested = (
+        torch.from_numpy(part).to(device) for part in (target.values, target.trained, target.tested)
+    )
+    with tqdm(
+        total=schedule.epochs, initial=len(log), desc="align", unit="epoch", disable=not progress, delay=1
+    ) as bar:
+        while len(log) < schedule.epochs and not _over(log, schedule.patience):
+            log.append(_epoch(net, optimiser, seen, wanted, trained, weights, schedule, len(log)))
+            with torch.no_grad():
+                error = (net([p[tested] for p in seen.pooled]) - wanted[tested]).abs().mean()
+            log[-1]["held out"] = float(error)
+            if log[-1]["held out"] <= min(line["held out"] for line in log):
+                best = {name: value.detach().clone() for name, value in net.state_dict().items()}
+            bar.update()
+            bar.set_postfix(error=f"{log[-1]['held out']:.3f}")
+            if schedule.out is not None:
+                _keep(net, optimiser, log, best, schedule, weights)
+    net.load_state_dict(best)
+    return log
+
+
+def _epoch(
+    net: AlignNet,
+    optimiser: Any,
+    seen: Seen,
+    target: Any,
+    trained: Any,
+    weights: Weights,
+    schedule: Schedule,
+    epoch: int,
+) -> dict[str, float]:
+    """Its randomness depends on the seed and the epoch alone."""
+    import torch
+
+    from vitreous.lenses.align_training import losses
+
+    generator = torch.Generator().manual_seed((schedule.seed << 20) + epoch)
+    sums: dict[str, float] = {}
+    pieces = trained[torch.randperm(len(trained), generator=generator)].split(schedule.batch)
+    for pictures in pieces:
+        found = losses(net, seen, pictures, target, weights, generator)
+        optimiser.zero_grad()
+        found["total"].backward()
+        optimiser.step()
+        for name, value in found.items():
+            sums[name] = sums.get(name, 0.0) + float(value.detach()) / len(pieces)
+    if not np.isfinite(sums["total"]):
+        raise SettingsError("the loss is not a number any more", given=f"epoch {epoch}", remedy="lower lr")
+    return sums
+
+
+def _over(log: list[dict[str, float]], patience: int) -> bool:
+    errors = [line["held out"] for line in log]
+    return len(errors) > patience and min(errors[-patience:]) > min(errors[:-patience])
+
+
+def _facts(schedule: Schedule, weights: Weights) -> str:
+    return json.dumps([repr(weights), schedule.batch, schedule.lr, schedule.seed, schedule.patience])
+
+
+def _keep(net: AlignNet, optimiser: Any, log: Any, best: Any, schedule: Schedule, weights: Weights) -> None:
+    import torch
+
+    assert schedule.out is not None
+    schedule.out.mkdir(parents=True, exist_ok=True)
+    state = {"net": net.state_dict(), "optimiser": optimiser.state_dict(), "best": best}
+    state |= {"log": log, "facts": _facts(schedule, weights)}
+    new = schedule.out / (CHECKPOINT + ".new")
+    torch.save(state, new)
+    new.replace(schedule.out / CHECKPOINT)
+
+
+def _resume(net: AlignNet, optimiser: Any, schedule: Schedule, weights: Weights) -> tuple[list[Any], dict[str, Any]]:
+    import pickle
+
+    import torch
+
+    path = None if schedule.out is None else schedule.out / CHECKPOINT
+    if path is None or not path.exists():
+        return [], {name: value.detach().clone() for name, value in net.state_dict().items()}
+    try:
+        state = torch.load(path, weights_only=True, map_location=net.head.device)
+        if state["facts"] != _facts(schedule, weights):
+            raise SettingsError("the folder holds an alignment with other settings", given=str(path), remedy="out=")
+        net.load_state_dict(state["net"])
+        optimiser.load_state_dict(state["optimiser"])
+        return list(state["log"]), state["best"]
+    except SettingsError:
+        raise
+    except (OSError, RuntimeError, KeyError, EOFError, ValueError, pickle.UnpicklingError) as error:
+        raise SettingsError(
+            "the checkpoint cannot be read, or is of other models or responses",
+            given=str(path),
+            remedy="delete it, or choose another folder",
+        ) from error

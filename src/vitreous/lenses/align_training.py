@@ -1,0 +1,133 @@
+"""The parts of an alignment's training: what is read once, the losses of eq. 5 to 10, and one step.
+
+Prediction averages over patches, and averaging commutes with linear maps: the response loss needs one mean vector a
+picture and layer. Only the regularisers see single patches, and a few random ones of every picture serve them. So the
+features are read once, and training needs neither the model nor the store.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from tqdm.auto import tqdm  # type: ignore[import-untyped]
+
+from vitreous.kernels.projector import affinities, normalized, top_projector
+from vitreous.lenses.align_nodes import Block
+
+READ = 64  # pictures read at a time
+SMALL = 0.1  # maps begin small: what they learn is shared by all slots, what they begin with is not
+
+
+@dataclass(frozen=True, eq=False)
+class Seen:
+    """What is kept of the features, a list with an entry a slot (a layer of a model): `pooled` (picture, channel),
+    the mean over patches, and `patches` (picture, kept, channel), some of them."""
+
+    pooled: list[Tensor]
+    patches: list[Tensor]
+
+    def to(self, device: str) -> Seen:
+        return Seen([p.to(device) for p in self.pooled], [p.to(device) for p in self.patches])
+
+
+def read_features(blocks: tuple[Block, ...], kept: int, seed: int, progress: bool) -> Seen:
+    """The same random patches of a picture at every layer that has as many."""
+    pooled, patches = [], []
+    for block in tqdm(blocks, desc="features", unit="layer", disable=not progress, delay=1):
+        samples, tokens = block.shape
+        generator = np.random.default_rng(seed)
+        places = generator.random((samples, tokens)).argsort(1)[:, :kept]
+        means, some = [], []
+        for start in range(0, samples, READ):
+            part = block.samples(slice(start, start + READ))
+            means.append(part.mean(1))
+            some.append(np.take_along_axis(part, places[start : start + READ, :, None], 1))
+        pooled.append(torch.from_numpy(np.concatenate(means)))
+        patches.append(torch.from_numpy(np.concatenate(some)))
+    return Seen(pooled, patches)
+
+
+class AlignNet(nn.Module):
+    """W_i of every slot (channel, width), the head β (width, response) and its bias ε."""
+
+    def __init__(self, channels: list[int], width: int, responses: int, seed: int) -> None:
+        super().__init__()
+        generator = torch.Generator().manual_seed(seed)
+        self.maps = nn.ParameterList(
+            nn.Parameter(torch.randn(d, width, generator=generator) * (SMALL / d**0.5)) for d in channels
+        )
+        self.head = nn.Parameter(torch.randn(width, responses, generator=generator) / width**0.5)
+        self.bias = nn.Parameter(torch.zeros(responses))
+
+    def forward(self, pooled: list[Tensor]) -> Tensor:
+        """Eq. 2 from means over patches: (picture, channel) of every slot -> (picture, response)."""
+        aligned = sum(p @ w for p, w in zip(pooled, self.maps, strict=True)) / len(self.maps)
+        return aligned @ self.head + self.bias
+
+
+@dataclass(frozen=True)
+class Weights:
+    """Of eq. 10; `nodes` and `eigenvectors` are the m̃ and c of eq. 5."""
+
+    eigen: float
+    zero: float
+    covariance: float
+    nodes: int
+    eigenvectors: int
+
+
+def eigen_constraint(before: Tensor, after: Tensor, kept: int) -> Tensor:
+    """Eq. 8, (slot, node, channel) twice: how far the cut of each slot's nodes has moved, mean over slots.
+
+    Pairs that were far apart weigh more (the focal weight exp(-A)).
+    """
+    with torch.no_grad():
+        affinity = affinities(before.double())
+        was = top_projector(normalized(affinity), kept)
+        focal = (-affinity).exp()
+    now = top_projector(normalized(affinities(after.double())), kept)
+    return ((was - now) * focal).flatten(1).norm(dim=1).mean().to(after.dtype)
+
+
+def zero_centre(rows: Tensor) -> Tensor:
+    """Eq. 6 as the mean absolute channel mean of (node, channel)."""
+    return rows.mean(0).abs().mean()
+
+
+def covariance(rows: Tensor) -> Tensor:
+    """Eq. 7 of (node, channel): squared covariances of different channels, a channel."""
+    centred = rows - rows.mean(0)
+    matrix = centred.t() @ centred / (len(rows) - 1)
+    return (matrix.square().sum() - matrix.diagonal().square().sum()) / rows.shape[1]
+
+
+def losses(
+    net: AlignNet, seen: Seen, pictures: Tensor, target: Tensor, weights: Weights, generator: torch.Generator
+) -> dict[str, Tensor]:
+    """The terms of eq. 10 on some pictures, unweighted, and their `total`."""
+    found = {"response": (net([p[pictures] for p in seen.pooled]) - target[pictures]).abs().mean()}
+    if weights.eigen or weights.zero or weights.covariance:
+        kept = seen.patches[0].shape[1]
+        count = min(weights.nodes, len(pictures) * kept)
+        chosen = torch.randperm(len(pictures) * kept, generator=generator)[:count]
+        rows = [part[pictures[chosen // kept], chosen % kept] for part in seen.patches]
+        after = torch.stack([row @ w for row, w in zip(rows, net.maps, strict=True)])
+        if weights.eigen:
+            found["eigen"] = _by_width(rows, after, weights.eigenvectors)
+        flat = after.flatten(0, 1)
+        found |= {"zero": zero_centre(flat), "covariance": covariance(flat)}
+    scale = {"response": 1.0, "eigen": weights.eigen, "zero": weights.zero, "covariance": weights.covariance}
+    return found | {"total": torch.stack([scale[name] * value for name, value in found.items()]).sum()}
+
+
+def _by_width(rows: list[Tensor], after: Tensor, kept: int) -> Tensor:
+    """The eigen-constraint over slots, whose features before alignment may have different widths."""
+    parts = []
+    for width in sorted({row.shape[1] for row in rows}):
+        slots = [n for n, row in enumerate(rows) if row.shape[1] == width]
+        before = torch.stack([rows[n] for n in slots])
+        parts.append(len(slots) * eigen_constraint(before, after[slots], kept))
+    return torch.stack(parts).sum() / len(rows)

@@ -1,0 +1,71 @@
+"""What a brain, or anything else, answered to pictures: (image, response), with regions and repeats where known."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from vitreous.errors import SettingsError
+
+
+@dataclass(frozen=True, eq=False)
+class Responses:
+    """`values` float32 (image, response); `rois` name -> bool (response,); `repeats` (image, repeat, response) or None.
+
+    Anything that can be measured for each picture will do: voxels, neurons, another model's embedding, a text's.
+    """
+
+    values: np.ndarray
+    rois: Mapping[str, np.ndarray] = field(default_factory=dict)
+    repeats: np.ndarray | None = None
+    name: str = "responses"
+
+    def __post_init__(self) -> None:
+        values = np.asarray(self.values)
+        if values.ndim != 2 or values.dtype.kind not in "fiu" or not values.size:
+            raise SettingsError("responses are numbers (image, response)", given=f"{values.dtype} {values.shape}")
+        values = values.astype(np.float32)
+        if bad := int((~np.isfinite(values)).any(0).sum()):
+            raise SettingsError(
+                "some responses are not finite",
+                given=f"{bad} of {values.shape[1]}",
+                remedy="leave those columns out: Responses(values[:, np.isfinite(values).all(0)])",
+            )
+        object.__setattr__(self, "values", values)
+        object.__setattr__(self, "rois", {name: self._mask(name, mask) for name, mask in self.rois.items()})
+        if self.repeats is not None and np.asarray(self.repeats).shape[::2] != values.shape:
+            raise SettingsError(
+                "repeats are (image, repeat, response) of the same images",
+                given=np.asarray(self.repeats).shape,
+                accepted=f"({len(values)}, repeats, {values.shape[1]})",
+            )
+
+    def _mask(self, name: str, mask: Any) -> np.ndarray:
+        mask = np.asarray(mask)
+        if mask.dtype != bool or mask.shape != self.values.shape[1:]:
+            raise SettingsError(
+                f"the mask of {name} does not fit the responses",
+                given=f"{mask.dtype} {mask.shape}",
+                accepted=f"bool {self.values.shape[1:]}",
+            )
+        return mask
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+    def __repr__(self) -> str:
+        regions = f", {len(self.rois)} regions" if self.rois else ""
+        return f"Responses({self.name}: {len(self)} images x {self.values.shape[1]}{regions})"
+
+    def __getitem__(self, images: Any) -> Responses:
+        """Of some images."""
+        repeats = None if self.repeats is None else self.repeats[images]
+        return Responses(self.values[images], self.rois, repeats, self.name)
+
+    @property
+    def constant(self) -> np.ndarray:
+        """bool (response,): the same for every image, so there is nothing to predict."""
+        return (self.values == self.values[:1]).all(0)

@@ -1,0 +1,199 @@
+"""Alignment of models by responses: the losses against the formulas, planted truth, resuming, bad input."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from tests.reference import align as reference
+
+import vitreous as vt
+from vitreous.lenses import align as lens
+from vitreous.lenses.align_training import covariance, eigen_constraint, zero_centre
+
+QUICK = {"width": 12, "epochs": 40, "patience": 40, "lr": 0.01, "progress": False}
+
+
+def world(images: int = 200, tokens: int = 6, noise: float = 0.1, seed: int = 0):
+    """Two models that see the same eight things in channels of their own, and responses to the things."""
+    generator = np.random.default_rng(seed)
+    things = generator.standard_normal((images, tokens, 8))
+    models = {}
+    for name, channels in (("one", 16), ("two", 16)):
+        models[name] = {
+            f"layer {n}": (things @ generator.standard_normal((8, channels)) / 3).astype(np.float32) for n in range(2)
+        }
+    values = things.mean(1) @ generator.standard_normal((8, 10))
+    values += noise * values.std() * generator.standard_normal(values.shape)
+    return models, values.astype(np.float32)
+
+
+def test_the_terms_are_the_formulas():
+    generator = torch.Generator().manual_seed(0)
+    before, after = torch.randn(3, 12, 7, generator=generator), torch.randn(3, 12, 5, generator=generator)
+    expected = np.mean(
+        [reference.eigen(b.double().numpy(), a.double().numpy(), 4) for b, a in zip(before, after, strict=True)]
+    )
+    assert float(eigen_constraint(before, after, 4)) == pytest.approx(expected, rel=1e-5)
+    rows = torch.randn(40, 6, generator=generator) + 0.3
+    assert float(zero_centre(rows)) == pytest.approx(reference.zero(rows.numpy()), rel=1e-5)
+    assert float(covariance(rows)) == pytest.approx(reference.covariance(rows.double().numpy()), rel=1e-4)
+
+
+def test_an_alignment_that_turns_features_does_not_move_the_cut():
+    rows = torch.randn(2, 20, 6, generator=torch.Generator().manual_seed(1))
+    turn = torch.linalg.qr(torch.randn(6, 6, generator=torch.Generator().manual_seed(2)))[0]
+    assert float(eigen_constraint(rows, 3 * rows @ turn, 3)) < 1e-5
+
+
+def test_responses_to_new_images_are_predicted_and_patches_of_two_models_come_to_lie_together():
+    models, values = world()
+    rois = {"early": np.arange(10) < 5, "late": np.arange(10) >= 5}
+    alignment = vt.align(models, vt.Responses(values, rois), lambda_eigen=0, **QUICK)
+    score = alignment.score()
+    assert np.nanmean(score["all"]) > 0.85 and set(score) == {"all", "early", "late"}
+    assert len(alignment.held_out) == 20 and len(alignment.log) <= 40
+
+    def likeness(rows):
+        a, b = (part.reshape(-1, part.shape[-1]) for part in rows)
+        return float(np.mean((a * b).sum(1) / np.linalg.norm(a, axis=1) / np.linalg.norm(b, axis=1)))
+
+    raw = {m: models[m]["layer 1"] for m in models}
+    aligned = [alignment.transform(part, m, "layer 1") for m, part in raw.items()]
+    assert likeness(aligned) > likeness(raw.values()) + 0.6
+
+    parts = [alignment.in_response_space(models[m][layer], m, layer).mean(1) for m, layer in alignment.slots]
+    whole = np.mean(parts, 0) + alignment.bias
+    np.testing.assert_allclose(whole[alignment.held_out], alignment.predicted, atol=1e-3)
+
+
+def test_shuffled_responses_are_not_predicted():
+    models, values = world()
+    shuffled = values[np.random.default_rng(5).permutation(len(values))]
+    assert np.nanmean(vt.align(models, shuffled, **QUICK).score()["all"]) < 0.1
+
+
+def test_the_eigen_constraint_keeps_the_cut():
+    models, values = world(noise=1.0)
+    free = vt.align(models, values[:, :3], lambda_eigen=0.0, **QUICK)
+    kept = vt.align(models, values[:, :3], lambda_eigen=5.0, **QUICK)
+
+    def moved_by(alignment):
+        rows = torch.from_numpy(models["one"]["layer 0"][:16].reshape(1, -1, 16))
+        after = torch.from_numpy(alignment.transform(rows.numpy(), "one", "layer 0"))
+        return float(eigen_constraint(rows, after, 6))
+
+    assert moved_by(kept) < 0.8 * moved_by(free)
+    assert "eigen" in kept.log[-1] and "eigen" not in free.log[-1]
+
+
+def test_a_killed_training_goes_on_and_ends_with_the_same_maps(tmp_path, monkeypatch):
+    models, values = world(60)
+    settings = QUICK | {"epochs": 6}
+    whole = vt.align(models, values, out=tmp_path / "whole", **settings)
+    real, calls = lens._epoch, []
+
+    def dying(*args):
+        if len(calls) == 3:
+            raise KeyboardInterrupt
+        calls.append(1)
+        return real(*args)
+
+    monkeypatch.setattr(lens, "_epoch", dying)
+    with pytest.raises(KeyboardInterrupt):
+        vt.align(models, values, out=tmp_path / "killed", **settings)
+    monkeypatch.setattr(lens, "_epoch", real)
+    again = vt.align(models, values, out=tmp_path / "killed", **settings)
+    assert [line["total"] for line in again.log] == [line["total"] for line in whole.log]
+    assert all((a == b).all() for a, b in zip(again.maps, whole.maps, strict=True))
+    loaded = vt.ChannelAlign.load(tmp_path / "killed")
+    assert loaded.slots == whole.slots and (loaded.head == whole.head).all() and loaded.settings == again.settings
+    with pytest.raises(vt.SettingsError, match="other settings"):
+        vt.align(models, values, out=tmp_path / "whole", **(settings | {"lr": 0.1}))
+    (tmp_path / "whole" / "checkpoint.pt").write_bytes(b"PK")
+    with pytest.raises(vt.SettingsError, match="checkpoint cannot be read"):
+        vt.align(models, values, out=tmp_path / "whole", **settings)
+    (tmp_path / "killed" / "alignment.json").write_text("{")
+    with pytest.raises(vt.SettingsError, match="no saved alignment"):
+        vt.ChannelAlign.load(tmp_path / "killed")
+
+
+def test_an_alignment_reads_for_a_cut_over_models_of_different_width(tmp_path):
+    models, values = world(40)
+    models["two"] = {name: part[..., :14] for name, part in models["two"].items()}
+    with pytest.raises(vt.SettingsError, match=r"(?s)same channels.*vt.align"):
+        vt.ncut(models, 4)
+    alignment = vt.align(models, values, **(QUICK | {"epochs": 3}))
+    spectral = vt.ncut(models, 4, read=alignment.transform)
+    assert spectral.of("two", "layer 1").shape == (40, 6, 4)
+    with pytest.raises(vt.SettingsError, match="no such region"):
+        alignment.channels_of("V1", 3)
+
+
+def test_channels_of_a_region_are_those_with_the_largest_weights():
+    models, values = world(60)
+    alignment = vt.align(models, vt.Responses(values, {"early": np.arange(10) < 5}), **(QUICK | {"epochs": 3}))
+    strength = np.abs(alignment.head[:, :5]).mean(1)
+    assert set(alignment.channels_of("early", 4)) == set(np.argsort(-strength)[:4])
+    with pytest.raises(vt.SettingsError, match="number of channels"):
+        alignment.channels_of("early", 13)
+
+
+def test_bad_input_is_refused_with_what_to_do():
+    models, values = world(40)
+    for wrong, match in (
+        (values[:39], "different number"),
+        (np.ones_like(values), "every response is constant"),
+        (np.where(np.arange(10) == 3, np.nan, values), r"(?s)not finite.*1 of 10.*leave those columns out"),
+        (values[:, 0], "image, response"),
+    ):
+        with pytest.raises(vt.SettingsError, match=match):
+            vt.align(models, wrong, **QUICK)
+    with pytest.raises(vt.SettingsError, match="mask of V1 does not fit"):
+        vt.Responses(values, {"V1": np.ones(9, bool)})
+    with pytest.raises(vt.SettingsError, match="repeats are"):
+        vt.Responses(values, repeats=np.zeros((40, 2, 9)))
+    for wrong in ({"held_out": 1.0}, {"nodes": 6}, {"lr": 0}, {"width": 0}):
+        with pytest.raises(vt.SettingsError):
+            vt.align(models, values, **(QUICK | wrong))
+    alignment = vt.align(models, values, **(QUICK | {"epochs": 1}))
+    with pytest.raises(vt.SettingsError, match=r"(?s)no such layer.*one layer 0"):
+        alignment.transform(models["one"]["layer 0"], "three", "layer 0")
+    with pytest.raises(vt.SettingsError, match="other channels"):
+        alignment.transform(np.zeros((2, 3)), "one", "layer 0")
+    with pytest.raises(vt.SettingsError, match="no such regions"):
+        alignment.score(["V9"])
+
+
+def test_a_constant_response_harms_nothing():
+    models, values = world(60)
+    values[:, 2] = 7
+    alignment = vt.align(models, values, **(QUICK | {"epochs": 5}))
+    r2 = alignment.score()["all"]
+    assert np.isnan(r2[2]) and np.isfinite(np.delete(r2, 2)).all()
+
+
+def test_the_algonauts_layout(tmp_path):
+    folder = tmp_path / "subj01"
+    fmri, masks = folder / "training_split" / "training_fmri", folder / "roi_masks"
+    fmri.mkdir(parents=True)
+    masks.mkdir()
+    left, right = np.random.default_rng(0).standard_normal((2, 10, 6)).astype(np.float32)
+    np.save(fmri / "lh_training_fmri.npy", left)
+    np.save(fmri / "rh_training_fmri.npy", right[:, :4])
+    np.save(masks / "mapping_prf-visualrois.npy", {0: "Unknown", 1: "V1v", 2: "V1d"})
+    np.save(masks / "lh.prf-visualrois_challenge_space.npy", np.array([0, 1, 1, 2, 0, 0]))
+    np.save(masks / "rh.prf-visualrois_challenge_space.npy", np.array([1, 0, 0, 2]))
+    found = vt.algonauts(folder)
+    np.testing.assert_array_equal(found.values, np.concatenate([left, right[:, :4]], 1))
+    assert np.flatnonzero(found.rois["V1v"]).tolist() == [1, 2, 6] and found.rois["left hemisphere"].sum() == 6
+    assert found[:3].values.shape == (3, 10) and "subj01: 10 images x 10, 4 regions" in repr(found)
+    np.save(masks / "lh.prf-visualrois_challenge_space.npy", np.zeros(5))
+    with pytest.raises(vt.SettingsError, match="mask of regions does not fit"):
+        vt.algonauts(folder)
+    np.save(masks / "lh.prf-visualrois_challenge_space.npy", np.zeros(6))
+    (masks / "mapping_prf-visualrois.npy").write_bytes(b"nothing")
+    with pytest.raises(vt.SettingsError, match="names of regions cannot be read"):
+        vt.algonauts(folder)
+    with pytest.raises(vt.SettingsError, match="no Algonauts 2023 folder"):
+        vt.algonauts(tmp_path)
