@@ -11,12 +11,17 @@ if TYPE_CHECKING:
     from vitreous.attention import open_attention as open_attention
     from vitreous.axes import Grid as Grid
     from vitreous.axes import Size as Size
+    from vitreous.baselines.chefer import chefer as chefer
     from vitreous.baselines.dictionaries import Dictionary as Dictionary
     from vitreous.baselines.dictionaries import train_dictionary as train_dictionary
     from vitreous.baselines.gradcam import gradcam as gradcam
+    from vitreous.baselines.kmeans_features import kmeans_segments as kmeans_segments
+    from vitreous.baselines.kmeans_features import patch_features as patch_features
     from vitreous.baselines.masks import input_masks as input_masks
     from vitreous.baselines.masks import object_masks as object_masks
     from vitreous.baselines.mobile_sam import MobileSam as MobileSam
+    from vitreous.baselines.rollout import attention_rollout as attention_rollout
+    from vitreous.baselines.rollout import raw_attention as raw_attention
     from vitreous.baselines.tcav import tcav as tcav
     from vitreous.baselines.tcav import tcav_table as tcav_table
     from vitreous.datasets import dataset as dataset
@@ -113,8 +118,10 @@ _PUBLIC = {
     "VitreousError": "errors",
     "algonauts": "datasets.algonauts",
     "align": "lenses.align",
+    "attention_rollout": "baselines.rollout",
     "capture": "hooks",
     "check_laws": "laws",
+    "chefer": "baselines.chefer",
     "coherence_rank": "judges.coherence",
     "colors": "lenses.align_colors",
     "compare": "lenses.structure_comparison",
@@ -127,6 +134,7 @@ _PUBLIC = {
     "group_nodes": "lenses.align_colors",
     "grouped_ranks": "lenses.structure",
     "input_masks": "baselines.masks",
+    "kmeans_segments": "baselines.kmeans_features",
     "label": "labels",
     "llm_rank": "judges.llm_rank",
     "load": "subjects",
@@ -134,6 +142,8 @@ _PUBLIC = {
     "object_masks": "baselines.masks",
     "open_attention": "attention",
     "patch": "hooks",
+    "patch_features": "baselines.kmeans_features",
+    "raw_attention": "baselines.rollout",
     "record": "recording",
     "scenes": "scenery",
     "spectral_tsne": "lenses.align_colors",
