@@ -8,7 +8,7 @@ The layer is timed from an array in the machine's memory to the shares of every 
 copied to the device, the strongest instances of every unit are found, clustered and divided, all of it by the code that
 `vt.disentangle` runs. The paper reports 26 to 30 hours for this on an A100.
 
-Instances are planted: each shows one of 48 concepts, some rare, or a pattern of its own (noise), and some of 12
+Instances are planted: each shows one of 24 concepts, some rare, or a pattern of its own (noise), and some of 12
 patterns that say nothing. Units have random weights, so that each answers to concepts of its own. Agreement is told
 with what was planted, and at 20,000 instances, of fewer in the same proportion, with exact HDBSCAN of scikit-learn.
 """
@@ -42,7 +42,7 @@ from vitreous.subunits.layers import find_layer
 PAPER = {"tokens": 2_562_334, "instances": 400_000, "units": 768, "inputs": 3072}
 SMALL = {"tokens": 6000, "instances": 900, "units": 12, "inputs": 384}
 SHARE = 400  # a cluster has at least one of so many instances
-CONCEPTS, SHARED, NOISE = 48, 12, 0.3
+CONCEPTS, SHARED, NOISE = 24, 12, 0.3
 BATCH = 1 << 15
 
 Found = TypeVar("Found")
