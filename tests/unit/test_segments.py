@@ -9,7 +9,15 @@ import numpy as np
 import pytest
 
 import vitreous as vt
-from vitreous.evidence.segments import OverDataset, PerImage, join_segments, over_dataset, per_image, segment_means
+from vitreous.evidence.segments import (
+    OverDataset,
+    PerImage,
+    join_segments,
+    over_dataset,
+    pair_segments,
+    per_image,
+    segment_means,
+)
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 from reference.segments import slow_over_dataset, slow_per_image, slow_segment_means
@@ -53,6 +61,7 @@ def test_a_pairing_without_ties_gives_both_numbers():
     assert (found.miou(**FAST).value, found.accuracy(**FAST).value) == pytest.approx(slow_per_image(given, truth))
     np.testing.assert_allclose(found.iou, [[6 / 7, 2 / 4, 0]])
     assert found.segments.tolist() == [2] and found.pixels.tolist() == [10]
+    assert pair_segments(given[0], truth[0]) == {7: 0, 3: 1}
 
 
 def test_what_is_right_in_every_picture_may_be_wrong_over_all_of_them():

@@ -33,7 +33,7 @@ class FeatureSegments:
         return self.scores.argmax(1)
 
     def at(self, size: Size | tuple[int, int]) -> np.ndarray:
-        """int (sample, height, width): cosines are resized (bilinear), then the best one is taken, so edges are smooth."""
+        """int (sample, height, width): cosines are resized (bilinear) before the best is taken, so edges are smooth."""
         import torch
         import torch.nn.functional as F
 

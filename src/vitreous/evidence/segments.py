@@ -183,6 +183,16 @@ def over_dataset(
     return OverDataset(confusion, pairs, _iou(*counts), by)
 
 
+def pair_segments(
+    segments: np.ndarray, truth: np.ndarray, *, ignore: int | Sequence[int] | None = IGNORE, by: By = "pixels"
+) -> dict[int, int]:
+    """{segment: class} of one picture, as `per_image` pairs them; segments without a class are not in it."""
+    _refuse_by(by)
+    labels = _labels(segments, "segments")
+    pairs = _paired(_table(labels, truth, max(int(labels.max()) + 1, 0), ignore), by)[0]
+    return {int(segment): c for c, segment in enumerate(pairs) if segment >= 0}
+
+
 # -- segments of many pictures made one set of clusters
 
 
