@@ -1,0 +1,197 @@
+"""What the token studies look at: pictures with class maps or human segmentations, models, and maps kept on disk.
+
+Pictures are seen whole: both sides are resized to what the model takes, so that no truth is cut away. dinov2s_saliency
+takes any multiple of 14 pixels and gets a grid of the picture's own shape with about as many patches as asked for.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import zipfile
+from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+from PIL import Image
+from safetensors.torch import load_file
+from torch import Tensor, nn
+
+import vitreous as vt
+from gradcam_tin import text_classifier
+from real_models import dinov2s_saliency, tin_vit
+from vitreous.demo import shuffled
+
+IGNORE = 255
+PATCH = 14  # pixels of a patch of dinov2s_saliency
+
+
+@dataclass(frozen=True, eq=False)
+class Shown:
+    """A picture with its class map (row, column), 255 for what counts for nothing, or with several segmentations."""
+
+    id: str
+    image: Image.Image
+    truth: np.ndarray | None = None
+    people: tuple[np.ndarray, ...] = ()
+
+    @property
+    def pixels(self) -> np.ndarray:
+        return np.asarray(self.image)
+
+    @property
+    def classes(self) -> int:
+        """How many classes the picture has."""
+        assert self.truth is not None
+        return len(set(np.unique(self.truth).tolist()) - {IGNORE})
+
+
+@dataclass(frozen=True)
+class Collection:
+    """Pictures in a fixed order; `classes` are names, none for segmentations without names."""
+
+    name: str
+    pictures: tuple[Shown, ...]
+    classes: tuple[str, ...] = ()
+
+
+# -- pictures
+
+
+def collection(data: Path, name: str, count: int) -> Collection:
+    """Evenly spaced pictures of one of `COLLECTIONS`."""
+    with zipfile.ZipFile(data / name / f"{name}.zip") as archive:
+        return COLLECTIONS[name](archive, count)
+
+
+def _voc(archive: zipfile.ZipFile, count: int) -> Collection:
+    names = _spaced(archive, "images/", count)
+    shown = [Shown(n, _picture(archive, f"images/{n}.jpg"), _labels(archive, f"labels/{n}.png")) for n in names]
+    return Collection("voc_animals", tuple(shown), tuple(json.loads(archive.read("classes.json"))))
+
+
+def _pets(archive: zipfile.ZipFile, count: int) -> Collection:
+    shown = []
+    for n in _spaced(archive, "images/", count):
+        trimap = _labels(archive, f"trimaps/{n}.png")
+        truth = np.select([trimap == 2, trimap == 1], [0, 1], IGNORE)
+        shown.append(Shown(n, _picture(archive, f"images/{n}.jpg"), truth))
+    return Collection("pets", tuple(shown), ("background", "animal"))
+
+
+def _camvid(archive: zipfile.ZipFile, count: int) -> Collection:
+    names = json.loads(archive.read("classes.json"))[:11]
+    shown = []
+    for n in _spaced(archive, "test/", count):
+        labels = _labels(archive, f"test_labels/{n}.png")
+        shown.append(Shown(n, _picture(archive, f"test/{n}.jpg"), np.where(labels == 11, IGNORE, labels)))
+    return Collection("camvid", tuple(shown), tuple(names))
+
+
+def _bsds(archive: zipfile.ZipFile, count: int) -> Collection:
+    shown = []
+    for n in _spaced(archive, "images/", count):
+        people = sorted(p for p in archive.namelist() if p.startswith(f"segs/{n}_"))
+        shown.append(Shown(n, _picture(archive, f"images/{n}.jpg"), people=tuple(_labels(archive, p) for p in people)))
+    return Collection("bsds500_test", tuple(shown))
+
+
+COLLECTIONS: dict[str, Callable[[zipfile.ZipFile, int], Collection]] = {
+    "voc_animals": _voc,
+    "pets": _pets,
+    "camvid": _camvid,
+    "bsds500_test": _bsds,
+}
+
+
+def _spaced(archive: zipfile.ZipFile, folder: str, count: int) -> list[str]:
+    names = sorted(Path(n).stem for n in archive.namelist() if n.startswith(folder) and n.endswith(".jpg"))
+    return [names[k] for k in np.linspace(0, len(names) - 1, min(count, len(names))).astype(int)]
+
+
+def _picture(archive: zipfile.ZipFile, name: str) -> Image.Image:
+    return Image.open(io.BytesIO(archive.read(name))).convert("RGB")
+
+
+def _labels(archive: zipfile.ZipFile, name: str) -> np.ndarray:
+    return np.asarray(Image.open(io.BytesIO(archive.read(name)))).astype(int)
+
+
+# -- models
+
+
+class Saliency(nn.Module):
+    """dinov2s_saliency with its own decoder, as a classifier of one class: the mean saliency of a picture, a logit."""
+
+    def __init__(self, net: nn.Module, state: dict[str, Tensor]) -> None:
+        super().__init__()
+        self.net = net
+        layers: dict[str, nn.Module] = {}
+        for k, (inside, out) in enumerate(((384, 256), (256, 128), (128, 64)), 1):
+            layers[f"upconv{k}"] = nn.ConvTranspose2d(inside, out, 4, 2, 1)
+            layers[f"bn{k}"], layers[f"relu{k}"] = nn.BatchNorm2d(out), nn.ReLU()
+        self.decoder = nn.Sequential(OrderedDict(layers, final_conv=nn.Conv2d(64, 1, 1)))
+        missing = self.decoder.load_state_dict(state, strict=False).missing_keys
+        assert all(name.endswith("num_batches_tracked") for name in missing), missing
+
+    def heat(self, x: Tensor) -> Tensor:
+        """Saliency before the sigmoid (sample, row, column), eight times as fine as the patches."""
+        grid = x.shape[-2] // PATCH, x.shape[-1] // PATCH
+        return self.decoder(self.net.forward_features(x)[:, 1:].mT.unflatten(2, grid))[:, 0]
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.heat(x).mean((1, 2))[:, None]
+
+
+def backbone(data: Path, name: str) -> vt.Subject:
+    """One of `MODELS`, seeing pictures whole."""
+    subject = dinov2s_saliency(data, device="cpu") if name == "dinov2s_saliency" else tin_vit(data, name[8:])
+    return whole(subject)
+
+
+def whole(subject: vt.Subject) -> vt.Subject:
+    steps = subject.preprocess
+    assert steps is not None
+    return vt.wrap(subject.module, name=subject.name, preprocess=replace(steps, resize=steps.size))
+
+
+def classifier(data: Path, name: str) -> vt.Subject | None:
+    """The same backbone with classes on top, where there are any."""
+    if name == "tin-vit-text":
+        return text_classifier(data)
+    if name != "dinov2s_saliency":
+        return None
+    subject = backbone(data, name)
+    stored = load_file(data / "weights" / "dinov2s_saliency_fp16.safetensors")
+    decoder = {k.removeprefix("decoder."): v.float() for k, v in stored.items() if k.startswith("decoder.")}
+    module = Saliency(subject.module, decoder)
+    return vt.wrap(module.eval(), name="dinov2s_saliency, mean saliency", preprocess=subject.preprocess)
+
+
+MODELS = ("dinov2s_saliency", "tin-vit-text", "tin-vit-contrast", "tin-vit-mae")
+
+
+def control(subject: vt.Subject, seed: int = 0) -> vt.Subject:
+    """The same architecture with the numbers of each weight array shuffled."""
+    return whole(shuffled(subject, seed))
+
+
+def size_for(subject: vt.Subject, image: Image.Image, patches: int) -> tuple[int, int]:
+    """Input size: the model's own, or for dinov2s_saliency about `patches` patches in the picture's own shape."""
+    assert subject.preprocess is not None
+    if not subject.name.startswith("dinov2s"):
+        return tuple(subject.preprocess.size)
+    aspect = image.width / image.height
+    return PATCH * round((patches / aspect) ** 0.5), PATCH * round((patches * aspect) ** 0.5)
+
+
+# -- maps on disk
+
+
+def kept_maps(path: Path, make: Callable[[], vt.TokenMaps]) -> vt.TokenMaps:
+    """Maps from a file, or made and kept there: a study can be ended at any time and go on."""
+    if not path.exists():
+        make().save(path)
+    return vt.TokenMaps.load(path)
