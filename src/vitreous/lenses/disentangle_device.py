@@ -43,7 +43,7 @@ Done = TypeVar("Done")
 def chosen_device(owner: Subject | nn.Module, device: str | None) -> torch.device | None:
     """The device asked for; without one the model's GPU, or None: then the cores do it, with code made for them."""
     if device is None:
-        where = next(owner.module.parameters() if isinstance(owner, Subject) else owner.parameters()).device
+        where = owner.device if isinstance(owner, Subject) else next(owner.parameters()).device
         return where if where.type == "cuda" else None
     there = [f"cuda:{n}" for n in range(torch.cuda.device_count())]
     accepted = ["cpu", *(["cuda"] if there else []), *there]
