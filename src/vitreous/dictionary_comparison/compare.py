@@ -26,6 +26,7 @@ from vitreous.dictionary_comparison.rows import Row, measure, read_row, save_row
 from vitreous.dictionary_comparison.settings import Settings
 from vitreous.dictionary_comparison.watch import Reference, Room
 from vitreous.errors import SettingsError, StoreError
+from vitreous.evidence.directions import directions
 from vitreous.images import ImageSet
 from vitreous.judges.coherence import coherence_rank
 from vitreous.judges.grids import can_be_shown
@@ -230,14 +231,20 @@ def _asked(
 
 
 def _embedded(judge: Subject | np.ndarray | None, held: Data, folder: Path, progress: bool) -> np.ndarray | None:
-    if not isinstance(judge, Subject):
-        return judge
+    """The judge's embeddings (sample, ..., channel), their mean taken away as `coherence_rank` takes it.
+
+    Embeddings often share one large direction. With it any two samples are alike, whoever chose them.
+    """
+    if judge is None:
+        return None
     path = folder / "judge.npy"
-    if not path.exists():
+    if isinstance(judge, Subject) and not path.exists():
         draft = folder / "draft.npy"
         np.save(draft, features(judge, held, progress, f"embeddings of {judge.name}"))
         draft.replace(path)
-    return np.load(path)
+    found = np.load(path) if isinstance(judge, Subject) else judge
+    rows = directions(found.reshape(-1, found.shape[-1]))
+    return (rows - rows.mean(0, dtype=np.float64)).astype(np.float32).reshape(found.shape)
 
 
 def _checked_seeds(seeds: Sequence[int]) -> list[int]:

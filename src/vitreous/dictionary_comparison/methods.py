@@ -48,7 +48,7 @@ TITLES = {
 }
 METHODS = tuple(TITLES)
 CONTROLS = ("random_partition", "any_samples")
-CANDIDATES = 4000  # of an archetypal dictionary, at most; twice as many as it has units
+CANDIDATES = 4000  # of an archetypal dictionary, at most; as many as it has units
 ANY = 256  # units that answer to anything
 
 
@@ -132,7 +132,7 @@ def _train(bench: Bench, kind: str) -> tuple[Dictionary, dict[str, Any]]:
     given: dict[str, Any] = {"expansion": asked.expansion, "batch_size": size, "seed": bench.seed}
     given |= {"epochs": max(1, round(asked.steps / (rows // size))), "device": bench.subject.device}
     given |= {"k": asked.k} if asked.k is not None and not KINDS[kind].penalties and kind != "archetypal" else {}
-    given |= {"candidates": min(CANDIDATES, 2 * units)} if kind == "archetypal" else {}
+    given |= {"candidates": min(CANDIDATES, units)} if kind == "archetypal" else {}
     data = bench.training.q if kind == "transcoder" else bench.training.y
     targets = bench.training.y if kind == "transcoder" else None
     said = {"epochs": given["epochs"], "batch_size": size}

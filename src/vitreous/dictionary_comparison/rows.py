@@ -26,7 +26,8 @@ class Row:
 
     `units` in all and `scored` with an MS-Score: those never above zero have none. `expansion` is units a channel of
     the layer; `active` units above zero a row. `r2` and `layer_difference` are of the layer's output, `accuracy`,
-    `loss` and `output_difference` of the model's. `ms` is in the layer's own space, `ms_other` in the judge's.
+    `loss` and `output_difference` of the model's. `ms` is in the layer's own space, `ms_other` in the judge's, whose
+    mean over samples is taken away.
     `effective_rank` and `coherence` are of what units write into the layer's channels, `read_rank` of what they read.
 
     `tops` int (unit, 9) are samples where a unit is strongest, -1 if it is above zero in fewer; `scores` and

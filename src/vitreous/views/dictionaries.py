@@ -182,7 +182,7 @@ def _reading(found: DictionaryComparison) -> Section:
             "differ by rounding.",
             f"MS-Score looks at the {settings['top']} samples where a unit is strongest, one place in each, weighted "
             "by activation. It takes the layer's own space for the truth; the judge, where there is one, is another "
-            "model.",
+            "model, whose mean over all samples is taken away.",
             "The random partition splits each unit as often as ELUDe does, but gives inputs to sub-units at random. "
             "What it scores, splitting alone brings.",
             "Effective rank and coherence are of what units write. Two sub-units of one unit write the same: their "
