@@ -10,7 +10,7 @@ import io
 import json
 import zipfile
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -26,6 +26,7 @@ from vitreous.demo import shuffled
 
 IGNORE = 255
 PATCH = 14  # pixels of a patch of dinov2s_saliency
+PATCHES = 70  # about so many in a picture
 
 
 @dataclass(frozen=True, eq=False)
@@ -187,11 +188,40 @@ def size_for(subject: vt.Subject, image: Image.Image, patches: int) -> tuple[int
     return PATCH * round((patches / aspect) ** 0.5), PATCH * round((patches * aspect) ** 0.5)
 
 
-# -- maps on disk
+# -- maps on disk: a study can be ended at any time and go on
 
 
-def kept_maps(path: Path, make: Callable[[], vt.TokenMaps]) -> vt.TokenMaps:
-    """Maps from a file, or made and kept there: a study can be ended at any time and go on."""
-    if not path.exists():
-        make().save(path)
-    return vt.TokenMaps.load(path)
+def maps_of(
+    subject: vt.Subject, shown: Shown, method: str, blocks: Sequence[int], folder: Path, patches: int = PATCHES
+) -> list[vt.TokenMaps]:
+    """Maps of all tokens of one picture after some blocks, by one of `METHODS`, kept in a folder."""
+    paths = [folder / subject.name / f"{shown.id}-{method}-{block}.npz" for block in blocks]
+    missing = [(block, path) for block, path in zip(blocks, paths, strict=True) if not path.exists()]
+    if missing:
+        size = size_for(subject, shown.image, patches)
+        found = METHODS[method](subject, [shown.image], [block for block, _ in missing], size)
+        for one, (_, path) in zip(found, missing, strict=True):
+            one.save(path)
+    return [vt.TokenMaps.load(path) for path in paths]
+
+
+def _lens(target: str) -> Callable[..., Sequence[vt.TokenMaps]]:
+    def make(subject: vt.Subject, images: list, blocks: list[int], size: tuple[int, int]) -> Sequence[vt.TokenMaps]:
+        return vt.token_maps(subject, images, block=blocks, target=target, size=size, progress=False)
+
+    return make
+
+
+def _each(make: Callable[..., vt.TokenMaps]) -> Callable[..., Sequence[vt.TokenMaps]]:
+    def made(subject: vt.Subject, images: list, blocks: list[int], size: tuple[int, int]) -> Sequence[vt.TokenMaps]:
+        return [make(subject, images, block, size=size, progress=False) for block in blocks]
+
+    return made
+
+
+METHODS: dict[str, Callable[..., Sequence[vt.TokenMaps]]] = {
+    "sum": _lens("sum"),
+    "energy": _lens("energy"),
+    "rollout": _each(vt.attention_rollout),
+    "raw attention": _each(vt.raw_attention),
+}

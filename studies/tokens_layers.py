@@ -1,0 +1,215 @@
+"""Object selection over layers and thresholds: Figures 12 and 13 of the tokens paper on real models.
+
+    python studies/tokens_layers.py --data ../shared/data --work FOLDER [--quick]
+
+ITIoU (eq. 12 and 15) of the lens's maps (sum) after every second block, at thresholds from 0 to 0.95, and of other maps
+at the last block: energy, attention rollout, raw attention, the cosine of patch features, and nearness to the token,
+which knows nothing of the picture. Maps are brought to [0, 1] and to half of the picture's own pixels. A mask that
+covers everything scores the area of the class, which is given too. Maps are kept in FOLDER. Writes tokens_layers.json,
+.md and .png under --out.
+
+About 70 patches of the picture's own shape for dinov2s_saliency, 8 x 8 for tin-vit-*; the same few pictures of each set
+as in tokens_segments.
+"""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+import vitreous as vt
+from tokens_inputs import PATCHES, Collection, Shown, backbone, collection, maps_of, size_for
+from vitreous.evidence.itiou import TAU, TAUS, InitialTokenIoU, image_itiou, token_classes
+from vitreous.preprocess import Frame
+from vitreous.provenance import json_bytes, versions
+from vitreous.render import to_png
+from vitreous.views.panels import Card, Curve, Line
+
+OUT = Path(__file__).parent / "results"
+MODELS, SETS, PICTURES = ("dinov2s_saliency", "tin-vit-text", "tin-vit-mae"), ("voc_animals", "pets", "camvid"), 12
+BLOCKS = (0, 1, 3, 5, 7, 9, 11)
+OTHERS = ("energy", "rollout", "raw attention", "cosine of features", "nearness")
+LAST = BLOCKS[-1]
+
+
+# -- maps brought to half of a picture's own pixels, all patches
+
+
+def half(found: vt.TokenMaps, shown: Shown) -> np.ndarray:
+    """float32 (token, row, column) in [0, 1], prefix tokens left out."""
+    size = shown.image.height // 2, shown.image.width // 2
+    return found.of([found.tokens[k] for k in found.patches]).upsample(size, scale=True)[0]
+
+
+def drawn(subject: vt.Subject, shown: Shown, maps: np.ndarray) -> np.ndarray:
+    """The same for maps (token, row, column) on the grid that have no `TokenMaps`."""
+    low, high = (edge(maps, axis=(1, 2), keepdims=True) for edge in (np.min, np.max))
+    size = vt.Size(*size_for(subject, shown.image, PATCHES))
+    wanted = vt.Size(shown.image.height // 2, shown.image.width // 2)
+    return Frame(wanted, size, 0, 0, size).to_pixels((maps - low) / np.where(high > low, high - low, 1))
+
+
+def cosines(subject: vt.Subject, shown: Shown) -> np.ndarray:
+    size = size_for(subject, shown.image, PATCHES)
+    z = vt.patch_features(subject, [shown.image], size=size, progress=False)[0]
+    rows, columns = z.shape[:2]
+    z = (z / np.linalg.norm(z, axis=-1, keepdims=True)).reshape(rows * columns, -1)
+    return drawn(subject, shown, (z @ z.T).reshape(-1, rows, columns))
+
+
+def nearness(subject: vt.Subject, shown: Shown) -> np.ndarray:
+    grid = subject.grid(size_for(subject, shown.image, PATCHES))
+    assert grid is not None
+    places = np.stack(np.divmod(np.arange(grid.patches), grid.columns), 1)
+    apart = np.linalg.norm(places[:, None] - places, axis=-1)
+    return drawn(subject, shown, -apart.reshape(-1, *grid))
+
+
+# -- scores
+
+
+def scored(subject: vt.Subject, shown: Shown, maps: np.ndarray, leave_out: tuple[int, ...]) -> np.ndarray:
+    """(threshold + 2,): the scores, that of a mask that covers everything, and the number of tokens."""
+    assert shown.truth is not None
+    height, width = maps.shape[1:]
+    truth = shown.truth[: 2 * height : 2, : 2 * width : 2]
+    grid = subject.grid(size_for(subject, shown.image, PATCHES))
+    assert grid is not None
+    scores, chance, count = image_itiou(
+        maps, truth, token_classes(truth, tuple(grid)), thresholds=TAUS, leave_out=leave_out
+    )
+    return np.array([*scores, chance, count])
+
+
+def of_picture(subject: vt.Subject, shown: Shown, name: str, work: Path) -> dict[str, np.ndarray]:
+    """{"block 3": ..., "rollout": ..., "objects, block 3": ...}; objects alone where background is a class."""
+    path = work / "itiou" / subject.name / name / f"{shown.id}.npz"
+    if not path.exists():
+        folder = work / "maps" / name
+        found = {
+            f"block {b}": half(m, shown)
+            for b, m in zip(BLOCKS, maps_of(subject, shown, "sum", BLOCKS, folder), strict=True)
+        }
+        for method in OTHERS[:3]:
+            found[method] = half(maps_of(subject, shown, method, [LAST], folder)[0], shown)
+        found["cosine of features"], found["nearness"] = cosines(subject, shown), nearness(subject, shown)
+        out = {key: scored(subject, shown, maps, ()) for key, maps in found.items()}
+        if name != "camvid":
+            out |= {f"objects, {key}": scored(subject, shown, maps, (0,)) for key, maps in found.items()}
+        path.parent.mkdir(parents=True, exist_ok=True)
+        np.savez(path, **out)
+    with np.load(path) as stored:
+        return dict(stored)
+
+
+def joined(parts: list[np.ndarray]) -> InitialTokenIoU:
+    rows = np.stack(parts)
+    return InitialTokenIoU(np.array(TAUS), rows[:, :-2], rows[:, -2], rows[:, -1])
+
+
+def measured(subject: vt.Subject, given: Collection, work: Path) -> dict[str, InitialTokenIoU]:
+    pictures = [of_picture(subject, shown, given.name, work) for shown in given.pictures]
+    return {key: joined([p[key] for p in pictures]) for key in pictures[0]}
+
+
+# -- results
+
+
+def summary(found: dict[str, InitialTokenIoU]) -> dict[str, Any]:
+    out: dict[str, Any] = {}
+    for key, scores in found.items():
+        fixed, best = scores.at(TAU), scores.at(scores.best)
+        out[key] = {
+            "at 0.2": [fixed.value, fixed.low, fixed.high],
+            "best threshold": scores.best,
+            "at best": [best.value, best.low, best.high],
+            "full mask": float(np.nanmean(scores.chance)),
+            "tokens": int(scores.tokens.sum()),
+            "curve": [e.value for e in scores.curve(repeats=1)],
+        }
+    return out
+
+
+def table(model: str, by_set: dict[str, Any]) -> list[str]:
+    lines = [f"### {model}", "", "| maps | " + " | ".join(f"{n}: τ 0.2 | best τ" for n in by_set) + " |"]
+    lines.append("|---|" + "---|" * 2 * len(by_set))
+    first = next(iter(by_set.values()))
+    for key in first:
+        cells = []
+        for found in by_set.values():
+            if key not in found:
+                cells += ["", ""]
+                continue
+            one = found[key]
+            value, low, high = one["at 0.2"]
+            cells += [f"{value:.3f} [{low:.3f}, {high:.3f}]", f"{one['at best'][0]:.3f} at {one['best threshold']:g}"]
+        lines.append(f"| {key} | {' | '.join(cells)} |")
+    full = [f"{next(iter(found.values()))['full mask']:.3f} | " for found in by_set.values()]
+    return [*lines, f"| a mask that covers everything | {' | '.join(full)} |", ""]
+
+
+def curves(result: dict[str, Any], name: str) -> bytes:
+    """Figure 13 above Figure 12, objects alone."""
+    figures = []
+    for tau, said in ((TAU, "τ = 0.2"), (None, "each block's best τ")):
+        lines = []
+        for k, (model, by_set) in enumerate(result.items()):
+            found = by_set[name]
+            key = "at 0.2" if tau else "at best"
+            values = [found[f"objects, block {b}"][key] for b in BLOCKS]
+            y, low, high = (tuple(v[i] for v in values) for i in range(3))
+            lines.append(Line(model, y, k, low=low, high=high))
+        title = f"ITIoU of objects in {name} over blocks, {said}"
+        figures.append(Curve(title, tuple(float(b) for b in BLOCKS), tuple(lines), "block", "ITIoU"))
+    for model, by_set in result.items():
+        found, names = by_set[name], (f"block {LAST}", *OTHERS)
+        lines = [
+            Line(
+                "sum" if n.startswith("block") else n,
+                tuple(found[f"objects, {n}"]["curve"]),
+                k,
+                control=n == "nearness",
+            )
+            for k, n in enumerate(names)
+        ]
+        figures.append(Curve(f"ITIoU over thresholds, {model}, last block", TAUS, tuple(lines), "τ", "ITIoU"))
+    return to_png(
+        Card(
+            "Object selection", f"Figures 12 and 13 on {name}, objects without the background.", panels=tuple(figures)
+        ),
+        width=7,
+        dpi=80,
+    )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--data", type=Path, required=True)
+    parser.add_argument("--work", type=Path, required=True)
+    parser.add_argument("--out", type=Path, default=OUT)
+    parser.add_argument("--pictures", type=int, default=PICTURES)
+    parser.add_argument("--quick", action="store_true", help="one model, one set, two pictures")
+    given = parser.parse_args()
+    torch.set_num_threads(1)
+    models, sets, count = (MODELS[1:2], SETS[:1], 2) if given.quick else (MODELS, SETS, given.pictures)
+    result: dict[str, Any] = {}
+    for model in models:
+        subject = backbone(given.data, model)
+        result[model] = {}
+        for name in sets:
+            result[model][name] = summary(measured(subject, collection(given.data, name, count), given.work))
+            print(model, name, "done", flush=True)
+    about = {"pictures a set": count, "blocks": BLOCKS, "patches": PATCHES, "versions": versions()}
+    given.out.mkdir(parents=True, exist_ok=True)
+    (given.out / "tokens_layers.json").write_bytes(json_bytes({"about": about, "itiou": result}))
+    lines = [line for model, by_set in result.items() for line in table(model, by_set)]
+    (given.out / "tokens_layers.md").write_text("\n".join(lines))
+    (given.out / "tokens_layers.png").write_bytes(curves(result, sets[0]))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,301 @@
+"""Table 5 of the tokens paper on real models, with the controls that it does not have.
+
+    python studies/tokens_perturbation.py --data ../shared/data --work FOLDER [--quick]
+
+For each model and set of pictures, ten tokens of each picture are drawn; patches that a map calls relevant (positive)
+or irrelevant (negative) are masked or get noise, never the token's own, and the distance that the token moves is
+measured (eq. 14). Beside the maps of the lens (sum, energy) stand attention rollout, raw attention, the cosine of patch
+features, nearness to the token (a map that knows nothing of the picture), and random numbers. What is measured is kept
+in FOLDER, so the study can be ended and go on. Writes tokens_perturbation.json, .md and .png under --out.
+
+Pictures are seen whole at 112 pixels (dinov2s_saliency, 8 x 8 patches) and 64 pixels (tin-vit-*, 8 x 8); a quarter of
+the patches is spoiled. Masks are zeros in the normalised input (the mean colour), noise has a standard deviation of 0.3
+there.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+import vitreous as vt
+from tokens_inputs import COLLECTIONS, MODELS, backbone, collection
+from vitreous.evidence.bootstrap import Estimate
+from vitreous.evidence.perturbation import (
+    KINDS,
+    SIDES,
+    PerturbationTest,
+    deletion,
+    draw_tokens,
+    insertion,
+    perturbation_test,
+)
+from vitreous.provenance import json_bytes, versions
+from vitreous.render import to_png
+from vitreous.views.panels import Curve, Line
+
+OUT = Path(__file__).parent / "results"
+SIZE, AREA, TOKENS, PICTURES, STEPS = 112, 0.25, 10, 6, 4
+FIRST = "voc_animals"
+Maps = Callable[[vt.Subject, torch.Tensor, np.ndarray], np.ndarray]
+
+
+# -- maps of drawn tokens: (sample, token, row, column)
+
+
+def lens(target: str) -> Maps:
+    def maps(subject: vt.Subject, x: torch.Tensor, tokens: np.ndarray) -> np.ndarray:
+        found = [
+            vt.token_maps(subject, x[k : k + 1], tokens=tokens[k].tolist(), target=target, progress=False).maps
+            for k in range(len(x))
+        ]
+        return np.concatenate(found)
+
+    return maps
+
+
+def of_all(make: Callable[..., vt.TokenMaps]) -> Maps:
+    def maps(subject: vt.Subject, x: torch.Tensor, tokens: np.ndarray) -> np.ndarray:
+        return np.take_along_axis(make(subject, x, progress=False).maps, tokens[:, :, None, None], 1)
+
+    return maps
+
+
+def similarity(subject: vt.Subject, x: torch.Tensor, tokens: np.ndarray) -> np.ndarray:
+    z = represent(subject)(x.numpy())
+    z = z / np.linalg.norm(z, axis=-1, keepdims=True)
+    first = len(subject.prefix)
+    drawn = np.take_along_axis(z, tokens[:, :, None], 1)
+    return (drawn @ z[:, first:].transpose(0, 2, 1)).reshape(*tokens.shape, *grid_of(subject, x))
+
+
+def nearness(subject: vt.Subject, x: torch.Tensor, tokens: np.ndarray) -> np.ndarray:
+    rows, columns = grid_of(subject, x)
+    places = np.stack(np.divmod(np.arange(rows * columns), columns), 1)
+    own = np.stack(np.divmod(tokens - len(subject.prefix), columns), -1)
+    return -np.linalg.norm(own[:, :, None] - places, axis=-1).reshape(*tokens.shape, rows, columns)
+
+
+def chance(subject: vt.Subject, x: torch.Tensor, tokens: np.ndarray) -> np.ndarray:
+    return np.random.default_rng(0).random((*tokens.shape, *grid_of(subject, x)))
+
+
+#: Models with all methods on the first set; elsewhere the question of Table 5, and whether place alone answers it.
+FULL, SHORT = ("tin-vit-text", "dinov2s_saliency"), ("tokens, sum", "tokens, energy", "nearness")
+METHODS: dict[str, Maps] = {
+    "tokens, sum": lens("sum"),
+    "tokens, energy": lens("energy"),
+    "attention rollout": of_all(vt.attention_rollout),
+    "raw attention": of_all(vt.raw_attention),
+    "cosine of features": similarity,
+    "nearness": nearness,
+    "random numbers": chance,
+}
+
+
+def methods_of(model: str, name: str) -> tuple[str, ...]:
+    return tuple(METHODS) if model in FULL and name == FIRST else SHORT
+
+
+def grid_of(subject: vt.Subject, x: torch.Tensor) -> tuple[int, int]:
+    grid = subject.grid(tuple(x.shape[-2:]))
+    assert grid is not None
+    return tuple(grid)
+
+
+def represent(subject: vt.Subject) -> Callable[[np.ndarray], np.ndarray]:
+    """Tokens after the last block."""
+    site = f"blocks.{subject.depth - 1}.resid.out"
+
+    @torch.inference_mode()
+    def tokens(x: np.ndarray) -> np.ndarray:
+        with vt.capture(subject, site, stop=True) as rec:
+            subject(torch.from_numpy(x))
+        return rec[site].numpy()
+
+    return tokens
+
+
+# -- one model on one set
+
+
+def inputs(subject: vt.Subject, data: Path, name: str, count: int) -> torch.Tensor:
+    """(sample, colour, row, column) as the model takes them."""
+    assert subject.preprocess is not None
+    steps = subject.preprocess.at(SIZE) if subject.name.startswith("dinov2s") else subject.preprocess
+    return torch.from_numpy(np.stack([steps(p.image) for p in collection(data, name, count).pictures]))
+
+
+def kept(path: Path, make: Callable[[], dict[str, np.ndarray]]) -> dict[str, np.ndarray]:
+    if not path.exists():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        np.savez(path.with_suffix(".part.npz"), **make())
+        path.with_suffix(".part.npz").rename(path)
+    with np.load(path) as stored:
+        return dict(stored)
+
+
+def measured(subject: vt.Subject, data: Path, name: str, method: str, count: int, work: Path) -> PerturbationTest:
+    x = inputs(subject, data, name, count)
+    prefix, grid = len(subject.prefix), grid_of(subject, x)
+    tokens = draw_tokens(len(x), grid[0] * grid[1], TOKENS, prefix=prefix, seed=0)
+
+    def run() -> dict[str, np.ndarray]:
+        maps = METHODS[method](subject, x, tokens)
+        found = perturbation_test(
+            represent(subject), x.numpy(), maps, tokens, prefix=prefix, area=AREA, seed=0, batch_size=20, progress=False
+        )
+        return {"distances": found.distances, "cosines": found.cosines, "patches": np.array(found.patches)}
+
+    parts = kept(work / subject.name / f"{name}-{method}-{count}.npz", run)
+    of = grid[0] * grid[1]
+    return PerturbationTest(
+        parts["distances"], parts["cosines"], KINDS, SIDES, tokens, int(parts["patches"]), of, {"area": AREA}
+    )
+
+
+def curves(subject: vt.Subject, data: Path, name: str, method: str, count: int, work: Path) -> dict[str, np.ndarray]:
+    """Cosine of a token to itself while patches are taken away or put back: (token, step) each."""
+    x = inputs(subject, data, name, count)
+    prefix, grid = len(subject.prefix), grid_of(subject, x)
+    tokens = draw_tokens(len(x), grid[0] * grid[1], TOKENS, prefix=prefix, seed=0)
+    which = np.repeat(np.arange(len(x)), TOKENS)
+    ask = represent(subject)
+
+    def run() -> dict[str, np.ndarray]:
+        maps = METHODS[method](subject, x, tokens).reshape(-1, *grid)
+        whole = np.take_along_axis(ask(x.numpy()), tokens[:, :, None], 1).reshape(len(maps), -1)
+
+        def score(pictures: np.ndarray, at: np.ndarray) -> np.ndarray:
+            z = ask(pictures)[np.arange(len(at)), tokens.ravel()[at]]
+            return (z * whole[at]).sum(1) / np.linalg.norm(z, axis=1) / np.linalg.norm(whole[at], axis=1)
+
+        given = {"which": which, "keep": tokens.ravel() - prefix, "steps": STEPS, "batch_size": 40, "progress": False}
+        gone = deletion(score, x.numpy(), maps, **given)
+        back = insertion(score, x.numpy(), maps, **given)
+        return {"shares": gone.shares, "deletion": gone.values, "insertion": back.values}
+
+    return kept(work / subject.name / f"{name}-{method}-{count}-curves.npz", run)
+
+
+# -- tables
+
+
+def number(estimate: Estimate) -> dict[str, float]:
+    return {"value": estimate.value, "low": estimate.low, "high": estimate.high}
+
+
+def row(found: PerturbationTest) -> dict[str, Any]:
+    out: dict[str, Any] = {}
+    for kind in KINDS:
+        out[kind] = {side: number(found.mean(kind, side)) for side in SIDES}
+        out[kind]["positive - negative"] = number(found.gap(kind))
+        out[kind]["positive - random"] = number(found.gap(kind, "random"))
+        out[kind]["pictures where positive is further"] = float(
+            (found.distances[KINDS.index(kind), 1].mean(1) > found.distances[KINDS.index(kind), 0].mean(1)).mean()
+        )
+    return out
+
+
+def table_5(result: dict[str, Any], method: str, sets: list[str]) -> list[str]:
+    head = " | ".join(f"{name} neg. ↓ | pos. ↑" for name in sets)
+    lines = [f"| model | perturbation | {head} |", "|---|---|" + "---|" * 2 * len(sets)]
+    for model, by_set in result.items():
+        for kind in KINDS:
+            cells = [f"{by_set[s][method][kind][side]['value']:.2f}" for s in sets for side in ("negative", "positive")]
+            lines.append(f"| {model} | {kind} | {' | '.join(cells)} |")
+    return lines
+
+
+def table_gaps(result: dict[str, Any], sets: list[str], kind: str) -> list[str]:
+    """Ratio positive / negative of the means: what a method's choice of patches is worth, free of the model's scale."""
+    lines = [f"| model | maps | {' | '.join(sets)} |", "|---|---|" + "---|" * len(sets)]
+    for model, by_set in result.items():
+        for method in methods_of(model, FIRST):
+            cells = []
+            for name in sets:
+                if method not in by_set[name]:
+                    cells.append("")
+                    continue
+                cell = by_set[name][method][kind]
+                gap = cell["positive - negative"]
+                sign = "" if gap["low"] > 0 else " (gap may be 0)" if gap["high"] > 0 else " (gap below 0)"
+                cells.append(f"{cell['positive']['value'] / cell['negative']['value']:.2f}{sign}")
+            lines.append(f"| {model} | {method} | {' | '.join(cells)} |")
+    return lines
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--data", type=Path, required=True)
+    parser.add_argument("--work", type=Path, required=True)
+    parser.add_argument("--out", type=Path, default=OUT)
+    parser.add_argument("--pictures", type=int, default=PICTURES)
+    parser.add_argument("--models", nargs="*", default=list(MODELS))
+    parser.add_argument("--quick", action="store_true", help="one model, one set, two pictures")
+    given = parser.parse_args()
+    torch.set_num_threads(1)
+    sets, models, count = list(COLLECTIONS), given.models, given.pictures
+    if given.quick:
+        sets, models, count = sets[:1], ["tin-vit-text"], 2
+    result: dict[str, Any] = {}
+    drawn: dict[str, Any] = {}
+    for model in models:
+        subject = backbone(given.data, model)
+        result[model] = {
+            name: {m: row(measured(subject, given.data, name, m, count, given.work)) for m in methods_of(model, name)}
+            for name in sets
+        }
+        if model in FULL:
+            drawn[model] = {m: curves(subject, given.data, FIRST, m, max(2, count // 2), given.work) for m in METHODS}
+        print(model, "done", flush=True)
+    write(given.out, result, drawn, sets, count)
+
+
+def write(out: Path, result: dict[str, Any], drawn: dict[str, Any], sets: list[str], count: int) -> None:
+    areas = {
+        model: {
+            m: {kind: area(part["shares"], part[kind]) for kind in ("deletion", "insertion")} for m, part in by.items()
+        }
+        for model, by in drawn.items()
+    }
+    about = {"pictures a set": count, "tokens a picture": TOKENS, "area": AREA, "noise": 0.3, "versions": versions()}
+    out.mkdir(parents=True, exist_ok=True)
+    (out / "tokens_perturbation.json").write_bytes(json_bytes({"about": about, "table": result, "areas": areas}))
+    lines = ["## Table 5: mean distance of a token, maps of the lens (sum)", "", *table_5(result, "tokens, sum", sets)]
+    for kind in KINDS:
+        lines += ["", f"## Positive / negative, {kind}", "", *table_gaps(result, sets, kind)]
+    for model, by in areas.items():
+        lines += ["", f"## Area under the curves of {model} on {sets[0]} (cosine of a token to itself)", ""]
+        lines += ["| maps | deletion ↓ | insertion ↑ |", "|---|---|---|"]
+        lines += [f"| {m} | {part['deletion']:.3f} | {part['insertion']:.3f} |" for m, part in by.items()]
+    (out / "tokens_perturbation.md").write_text("\n".join(lines) + "\n")
+    if drawn:
+        (out / "tokens_perturbation.png").write_bytes(picture(drawn, sets[0]))
+
+
+def area(shares: np.ndarray, values: np.ndarray) -> float:
+    mean = values.mean(0)
+    return float(((mean[1:] + mean[:-1]) / 2 * np.diff(shares)).sum())
+
+
+def picture(drawn: dict[str, Any], name: str) -> bytes:
+    model, by = next(iter(drawn.items()))
+    lines = tuple(
+        Line(m, tuple(part["deletion"].mean(0).tolist()), min(k, 5), control=m in ("nearness", "random numbers"))
+        for k, (m, part) in enumerate(by.items())
+    )
+    shares = tuple(next(iter(by.values()))["shares"].tolist())
+    title = f"{model} on {name}: patches taken away, most relevant first"
+    return to_png(
+        Curve(title, shares, lines, "share of patches gone", "cosine of the token to itself"), width=7, dpi=90
+    )
+
+
+if __name__ == "__main__":
+    main()
