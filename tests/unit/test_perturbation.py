@@ -57,6 +57,8 @@ def test_a_map_that_knows_what_the_token_is_made_of_wins_and_a_wrong_one_loses()
         assert right.gap(kind, **FAST).low > 0 and wrong.gap(kind, **FAST).high < 0
         assert right.gap(kind, "random", **FAST).value > 0
     np.testing.assert_allclose(right.distances[0, 0], wrong.distances[0, 1])
+    one = perturbation_test(represent, x, truth, tokens, prefix=1, sides=["positive"], kinds=["noise"], **QUIET)
+    np.testing.assert_array_equal(one.distances[0, 0], right.distances[1, 1])
 
 
 def test_the_own_patch_is_never_touched_and_a_prefix_token_has_none():
@@ -183,6 +185,7 @@ def test_what_does_not_fit_is_refused():
         "whole patches": {"maps": np.ones((1, 1, 3, 5))},
         "the same ones\n  given:    0.6": {"area": 0.6},
         "unknown kind of perturbation\n  given:    'blur'": {"kinds": ["blur"]},
+        "unknown side of perturbation\n  given:    'up'": {"sides": ["up"]},
         "one map for each token": {"tokens": np.array([[1, 2]])},
         "float .sample, colour, row, column.": {"pictures": (x * 9).astype(int)},
         "maps are finite": {"maps": maps * np.nan},

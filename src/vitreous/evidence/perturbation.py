@@ -90,6 +90,7 @@ def perturbation_test(
     prefix: int = 0,
     area: float = 0.25,
     kinds: Sequence[Literal["mask", "noise"]] = ("mask", "noise"),
+    sides: Sequence[Literal["negative", "positive", "random"]] = ("negative", "positive", "random"),
     fill: float = 0.0,
     deviation: float = 0.3,
     seed: int = 0,
@@ -105,16 +106,17 @@ def perturbation_test(
     numbers = np.asarray(tokens)
     if numbers.shape != S.shape[:2] or numbers.dtype.kind not in "iu":
         raise SettingsError("one map for each token", given=(numbers.shape, S.shape), accepted="(sample, token)")
-    if unknown := [kind for kind in kinds if kind not in KINDS]:
-        raise SettingsError("unknown kind of perturbation", given=unknown[0], accepted=KINDS)
+    for name, some, known in (("kind", kinds, KINDS), ("side", sides, SIDES)):
+        if unknown := [one for one in some if one not in known]:
+            raise SettingsError(f"unknown {name} of perturbation", given=unknown[0], accepted=known)
     if not 0 < area <= 0.5:
         raise SettingsError("above half, positive and negative patches are the same ones", given=area)
     of = S.shape[2] * S.shape[3]
     patches = max(1, min(round(area * of), (of - 1) // 2))
     rng = np.random.default_rng(seed)
-    spoiled = _chosen(S, numbers - prefix, patches, rng)
+    spoiled = _chosen(S, numbers - prefix, patches, rng)[[SIDES.index(side) for side in sides]]
     noise_seed = int(rng.integers(2**32))
-    found = np.empty((2, len(kinds), len(SIDES), *numbers.shape))
+    found = np.empty((2, len(kinds), len(sides), *numbers.shape))
     original = _represented(represent, x, numbers, batch_size, prefix + of)
 
     def spoil(work: np.ndarray) -> np.ndarray:
@@ -128,14 +130,14 @@ def perturbation_test(
                 made[k][:, where] += noise[:, where].astype(x.dtype)
         return made
 
-    for work in _work((len(kinds), len(SIDES), *numbers.shape), batch_size, progress):
+    for work in _work((len(kinds), len(sides), *numbers.shape), batch_size, progress):
         kind, side, sample, token = work.T
         z = np.asarray(represent(spoil(work)))[np.arange(len(work)), numbers[sample, token]].astype(np.float64)
         before = original[sample, token]
         found[0, kind, side, sample, token] = np.linalg.norm(z - before, axis=1)
         found[1, kind, side, sample, token] = 1 - _cosine(z, before)
     settings = {"area": area, "fill": fill, "deviation": deviation, "seed": seed, "prefix": prefix}
-    return PerturbationTest(found[0], found[1], tuple(kinds), SIDES, numbers, patches, of, settings)
+    return PerturbationTest(found[0], found[1], tuple(kinds), tuple(sides), numbers, patches, of, settings)
 
 
 def _chosen(S: np.ndarray, own: np.ndarray, patches: int, rng: np.random.Generator) -> np.ndarray:

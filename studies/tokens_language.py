@@ -1,0 +1,303 @@
+"""Which words does a continuation rest on? Figures 6, 7, 16 and 17 of the tokens paper with stories15M.
+
+    python studies/tokens_language.py --data ../shared/data --work FOLDER [--quick]
+
+stories15M never saw a summary, so there are two kinds of text: stories that it wrote itself, where the "summary" is how
+it went on, and short stories with a summary written for this study. Scores of context words (eq. 13): the lens with sum
+and energy after the last block and in the middle, attention rollout, raw attention, the gradient of the summary's
+log-probability times the embedding, and how late a word stands, which knows nothing of the text. Words with the highest
+scores are taken out (eq. 17), against random words, and against each word's own drop when it alone is gone. Writes
+tokens_language.json, .md, .html and two .png under --out.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+import vitreous as vt
+from real_models import stories15m
+from vitreous.evidence.comprehensiveness import RATES, Comprehensiveness, comprehensiveness
+from vitreous.provenance import json_bytes, versions
+from vitreous.render import to_png
+from vitreous.views.panels import Curve, Line, Pictures, Tile
+from vitreous.views.token_text import text_html, text_picture
+
+OUT = Path(__file__).parent / "results"
+CONTEXT, SUMMARY, STORIES, DRAWS = 72, 20, 24, 4  # tokens, tokens, texts, random sets
+TEMPERATURE = 0.8
+WRITTEN = (
+    (
+        "Tom had a red ball. He took the red ball to the park. A big dog ran to Tom and took the ball in its "
+        "mouth. Tom was sad and began to cry. The sun was warm and the birds were singing. Then the dog came "
+        "back and gave the ball to Tom. Tom was happy again.",
+        "The dog took the red ball, but gave it back to Tom.",
+    ),
+    (
+        "Lily and her mom went to the shop. The shop was full of people. Lily saw a small blue hat and wanted "
+        "it. Mom said that the hat cost too much. At home Lily helped mom clean the kitchen. Mom was very "
+        "proud. The next day mom bought the blue hat for Lily.",
+        "Lily helped her mom, so her mom bought her the blue hat.",
+    ),
+    (
+        "There was a little bird in a tree. The bird could not fly, because its wing was hurt. It was a cold "
+        "day and the wind was loud. A boy named Ben saw the bird. Ben took the bird home and gave it food and "
+        "water. After many days the wing was good, and the bird could fly.",
+        "Ben helped the bird with the hurt wing until it could fly.",
+    ),
+    (
+        "Sara and Max wanted to make a cake. They put flour, eggs and sugar in a bowl. The cat sat on the "
+        "chair and looked at them. Max forgot the cake in the oven. Soon there was a bad smell. The cake was "
+        "black. Sara laughed and they ate apples.",
+        "The cake was black, because Max forgot it in the oven.",
+    ),
+    (
+        "One day a boy named Tim found a key in the garden. The key was old and made of gold. Tim asked his "
+        "grandma about it. They drank tea and ate bread. Grandma went up to her room and came back with a "
+        "box. The gold key opened the box. In the box there was a letter.",
+        "Tim found a gold key that opened the box of his grandma.",
+    ),
+    (
+        "Anna was scared of the water. All her friends could swim in the lake. The lake was big and there "
+        "were ducks on it. Her dad said that he would hold her hand. Every day they went a little deeper. At "
+        "the end of the summer Anna could swim alone.",
+        "Her dad held her hand, and Anna was not scared of the water.",
+    ),
+)
+
+
+@dataclass(frozen=True, eq=False)
+class Read:
+    """Token ids of a context, which begins with the token that starts a text, and of what follows."""
+
+    context: tuple[int, ...]
+    summary: tuple[int, ...]
+
+    @property
+    def ids(self) -> Tensor:
+        return torch.tensor([[*self.context, *self.summary]])
+
+
+# -- texts
+
+
+@torch.inference_mode()
+def own_stories(subject: vt.Subject, count: int, seed: int = 0) -> list[Read]:
+    """Stories that the model wrote, each begun with a word that begins sentences."""
+    generator = torch.Generator().manual_seed(seed)
+    openings = ("Once", "One day", "There was", "Lily", "Tom", "The", "A little", "Sara")
+    starts = [subject.inputs(text)[0].tolist() for text in openings]
+    texts = []
+    for k in range(count):
+        ids = list(starts[k % len(starts)])
+        while len(ids) < CONTEXT + SUMMARY:
+            p = (subject(torch.tensor([ids]))[0, -1] / TEMPERATURE).softmax(-1)
+            p[:3] = 0  # no end of a text
+            ids.append(int(torch.multinomial(p, 1, generator=generator)))
+        texts.append(Read(tuple(ids[:CONTEXT]), tuple(ids[CONTEXT:])))
+    return texts
+
+
+def written(subject: vt.Subject) -> list[Read]:
+    pairs = [(subject.inputs(x)[0].tolist(), subject.inputs(y)[0].tolist()) for x, y in WRITTEN]
+    return [Read(tuple(x), tuple(y[1:])) for x, y in pairs]
+
+
+# -- the model's opinion
+
+
+def log_probability(subject: vt.Subject, text: Read, kept: Sequence[np.ndarray], batch: int = 16) -> np.ndarray:
+    """log π(y | the kept part of x), eq. 16: (question,)."""
+    found = []
+    for first in range(0, len(kept), batch):
+        part = kept[first : first + batch]
+        rows = [torch.tensor([text.context[k] for k in one] + list(text.summary)) for one in part]
+        ids = torch.nn.utils.rnn.pad_sequence(rows, batch_first=True)
+        with torch.inference_mode():
+            logs = subject(ids).log_softmax(-1)
+        for one, row, said in zip(part, rows, logs, strict=True):
+            at = torch.arange(len(one) - 1, len(row) - 1)
+            found.append(float(said[at, row[at + 1]].sum()))
+    return np.array(found)
+
+
+# -- scores of context words (token,)
+
+
+def lens(subject: vt.Subject, text: Read, target: str = "sum", block: int = -1) -> np.ndarray:
+    summary = list(range(len(text.context), len(text.context) + len(text.summary)))
+    found = vt.token_maps(subject, text.ids.tolist(), block=block, tokens=summary, target=target, progress=False)
+    return found.scores[0, :, : len(text.context)].mean(0)
+
+
+def flow(make: Callable[..., vt.TokenMaps], subject: vt.Subject, text: Read) -> np.ndarray:
+    n = len(text.context)
+    return make(subject, text.ids.tolist(), progress=False).scores[0, n:, :n].mean(0)
+
+
+def gradient(subject: vt.Subject, text: Read) -> np.ndarray:
+    """|gradient of the summary's log-probability · embedding|."""
+    kept: list[Tensor] = []
+
+    def cut(value: Tensor) -> Tensor:
+        kept.append(value.detach().requires_grad_())
+        return kept[-1]
+
+    n, ids = len(text.context), text.ids
+    with torch.enable_grad(), vt.patch(subject, {"blocks.0.resid.in": cut}):
+        logs = subject(ids).log_softmax(-1)[0]
+        at = torch.arange(n - 1, ids.shape[1] - 1)
+        (g,) = torch.autograd.grad(logs[at, ids[0, at + 1]].sum(), kept[:1])
+    return (g * kept[0].detach()).sum(-1)[0, :n].abs().numpy()
+
+
+def alone(subject: vt.Subject, text: Read) -> np.ndarray:
+    """What the summary loses when a word alone is gone."""
+    n = len(text.context)
+    kept = [np.arange(n), *(np.delete(np.arange(n), k) for k in range(1, n))]
+    support = log_probability(subject, text, kept)
+    return np.concatenate([[0.0], support[0] - support[1:]])
+
+
+def lateness(_: vt.Subject, text: Read) -> np.ndarray:
+    return np.arange(len(text.context), dtype=float)
+
+
+SCORES: dict[str, Callable[[vt.Subject, Read], np.ndarray]] = {
+    "tokens, sum": lens,
+    "tokens, energy": partial(lens, target="energy"),
+    "tokens, sum, middle block": partial(lens, block=2),
+    "attention rollout": partial(flow, vt.attention_rollout),
+    "raw attention": partial(flow, vt.raw_attention),
+    "gradient x embedding": gradient,
+    "how late a word stands": lateness,
+    "each word alone": alone,
+}
+
+
+# -- results
+
+
+class Asked:
+    """Log-probabilities that were asked before are not computed again: random sets are the same for all methods."""
+
+    def __init__(self, subject: vt.Subject) -> None:
+        self.subject = subject
+        self.known: dict[tuple[Read, bytes], float] = {}
+
+    def __call__(self, text: Read, kept: Sequence[np.ndarray]) -> list[float]:
+        keys = [(text, part.tobytes()) for part in kept]
+        new = [k for k, key in enumerate(keys) if key not in self.known]
+        found = log_probability(self.subject, text, [kept[k] for k in new])
+        self.known |= {keys[k]: float(value) for k, value in zip(new, found, strict=True)}
+        return [self.known[key] for key in keys]
+
+
+def measured(asked: Asked, texts: Sequence[Read], method: str) -> Comprehensiveness:
+    pairs = ((SCORES[method](asked.subject, text), partial(asked, text)) for text in texts)
+    return comprehensiveness(pairs, fixed=[0], draws=DRAWS, seed=0)
+
+
+def kept_result(path: Path, make: Callable[[], Comprehensiveness]) -> Comprehensiveness:
+    if not path.exists():
+        found = make()
+        path.parent.mkdir(parents=True, exist_ok=True)
+        np.savez(path, rates=found.rates, values=found.values, random=found.random, support=found.support)
+    with np.load(path) as stored:
+        return Comprehensiveness(**stored)
+
+
+def summary(found: Comprehensiveness) -> dict[str, Any]:
+    parts = {"value": found.curve(), "random": found.random_curve(), "value - random": found.gap()}
+    return {name: [[e.value, e.low, e.high] for e in curve] for name, curve in parts.items()} | {
+        "as printed": found.as_printed.mean(0).tolist(),
+        "log-probability of the summary": found.support.tolist(),
+    }
+
+
+def table(result: dict[str, Any]) -> list[str]:
+    lines = ["| scores | " + " | ".join(f"{100 * r:g} %" for r in RATES) + " |", "|---|" + "---|" * len(RATES)]
+    for method, found in result.items():
+        cells = []
+        for (value, _, _), (_, low, high) in zip(found["value"], found["value - random"], strict=True):
+            mark = "" if low > 0 else " ↓" if high < 0 else " ="
+            cells.append(f"{value:.3f}{mark}")
+        lines.append(f"| {method} | {' | '.join(cells)} |")
+    chance = next(iter(result.values()))["random"]
+    lines.append("| random words | " + " | ".join(f"{v:.3f}" for v, _, _ in chance) + " |")
+    return lines
+
+
+def figure_17(result: dict[str, Any], title: str) -> bytes:
+    x = tuple(100 * r for r in RATES)
+    lines = []
+    for k, (method, found) in enumerate(result.items()):
+        y = tuple(v for v, _, _ in found["value"])
+        lines.append(Line(method, y, k % 6, control=method in ("how late a word stands", "each word alone")))
+    chance = next(iter(result.values()))["random"]
+    y, low, high = (tuple(part[i] for part in chance) for i in range(3))
+    lines.append(Line("random words", y, 6, control=True, low=low, high=high))
+    return to_png(Curve(title, x, tuple(lines), "% of the context taken out", "comprehensiveness"), width=8, dpi=90)
+
+
+def words(subject: vt.Subject, text: Read) -> list[str]:
+    """Pieces of the context as they are written."""
+    tokens = subject.tokenizer
+    return [tokens.decode([t]) if t > 2 else "" for t in text.context]
+
+
+def figure_6(subject: vt.Subject, texts: Sequence[Read]) -> tuple[bytes, str]:
+    tiles, page = [], []
+    for text in texts:
+        said = subject.tokenizer.decode(list(text.summary)).strip()
+        shown, scores = words(subject, text)[1:], lens(subject, text)[1:]
+        tiles.append(Tile(text_picture(shown, scores, width=760), f"context of: {said}", f"summary: {said}"))
+        page.append(f"{text_html(shown, scores)}<p><b>Summary:</b> {said}</p>")
+    panel = Pictures("What each summary rests on, by the lens (sum)", tuple(tiles), 1)
+    return to_png(panel, width=8, dpi=100), "\n<hr>\n".join(page)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--data", type=Path, required=True)
+    parser.add_argument("--work", type=Path, required=True)
+    parser.add_argument("--out", type=Path, default=OUT)
+    parser.add_argument("--stories", type=int, default=STORIES)
+    parser.add_argument("--quick", action="store_true", help="three stories")
+    given = parser.parse_args()
+    torch.set_num_threads(1)
+    subject = stories15m(given.data)
+    count = 3 if given.quick else given.stories
+    kinds = {"own stories": own_stories(subject, count), "written": written(subject)}
+    result: dict[str, Any] = {}
+    asked = Asked(subject)
+    for kind, texts in kinds.items():
+        result[kind] = {}
+        for method in SCORES:
+            path = given.work / "language" / f"{kind}-{len(texts)}-{method}.npz"
+            result[kind][method] = summary(kept_result(path, partial(measured, asked, texts, method)))
+            print(kind, method, "done", flush=True)
+    given.out.mkdir(parents=True, exist_ok=True)
+    about = {"context": CONTEXT, "summary": SUMMARY, "random sets": DRAWS, "rates": RATES, "versions": versions()}
+    (given.out / "tokens_language.json").write_bytes(json_bytes({"about": about, "comprehensiveness": result}))
+    lines = []
+    for kind, by in result.items():
+        lines += [f"## {kind}: {len(kinds[kind])} texts", "", *table(by), ""]
+    (given.out / "tokens_language.md").write_text("\n".join(lines))
+    title = f"stories15M: {count} stories of its own, words taken out by their score"
+    (given.out / "tokens_language.png").write_bytes(figure_17(result["own stories"], title))
+    drawn, page = figure_6(subject, kinds["written"])
+    (given.out / "tokens_language_words.png").write_bytes(drawn)
+    (given.out / "tokens_language.html").write_text(f"<!doctype html><meta charset=utf-8>\n{page}\n")
+
+
+if __name__ == "__main__":
+    main()
