@@ -9,7 +9,7 @@ covers everything scores the area of the class, which is given too. Maps are kep
 .md and .png under --out.
 
 About 70 patches of the picture's own shape for dinov2s_saliency, 8 x 8 for tin-vit-*; the same few pictures of each set
-as in tokens_segments.
+as in tokens_segments, maps in bfloat16. All blocks on voc_animals, the last one elsewhere.
 """
 
 from __future__ import annotations
@@ -90,16 +90,15 @@ def of_picture(subject: vt.Subject, shown: Shown, name: str, work: Path) -> dict
     path = work / "itiou" / subject.name / name / f"{shown.id}.npz"
     if not path.exists():
         folder = work / "maps" / name
-        found = {
-            f"block {b}": half(m, shown)
-            for b, m in zip(BLOCKS, maps_of(subject, shown, "sum", BLOCKS, folder), strict=True)
-        }
+        blocks = BLOCKS if name == SETS[0] else (LAST,)
+        maps = maps_of(subject, shown, "sum", blocks, folder)
+        found = {f"block {b}": half(one, shown) for b, one in zip(blocks, maps, strict=True)}
         for method in OTHERS[:3]:
             found[method] = half(maps_of(subject, shown, method, [LAST], folder)[0], shown)
         found["cosine of features"], found["nearness"] = cosines(subject, shown), nearness(subject, shown)
-        out = {key: scored(subject, shown, maps, ()) for key, maps in found.items()}
+        out = {key: scored(subject, shown, part, ()) for key, part in found.items()}
         if name != "camvid":
-            out |= {f"objects, {key}": scored(subject, shown, maps, (0,)) for key, maps in found.items()}
+            out |= {f"objects, {key}": scored(subject, shown, part, (0,)) for key, part in found.items()}
         path.parent.mkdir(parents=True, exist_ok=True)
         np.savez(path, **out)
     with np.load(path) as stored:
@@ -137,8 +136,7 @@ def summary(found: dict[str, InitialTokenIoU]) -> dict[str, Any]:
 def table(model: str, by_set: dict[str, Any]) -> list[str]:
     lines = [f"### {model}", "", "| maps | " + " | ".join(f"{n}: τ 0.2 | best τ" for n in by_set) + " |"]
     lines.append("|---|" + "---|" * 2 * len(by_set))
-    first = next(iter(by_set.values()))
-    for key in first:
+    for key in next(iter(by_set.values())):
         cells = []
         for found in by_set.values():
             if key not in found:
