@@ -8,23 +8,26 @@ One autograd call a token would do. All tokens at once cost fewer operations, an
 large matrices:
 
 - Only gradients of activations are formed, for all seeds together: (image, token, seed, channel).
-- In a seed's own block just its own row is not zero; in the first block the pass ends at ∂f/∂A; where no token looks to
-  the right, tokens behind a seed are left out.
+- In a seed's own block just its own row is not zero, and what attention makes of it has rank 2 a head; in the first
+  block the pass ends at ∂f/∂A; where no token looks to the right, tokens behind a seed are left out.
 - Row i of the product is a chain of vectors, taken along while the pass goes down: no C is kept, none multiplied.
 - Norms, LayerScale and the scale of the scores are part of the matrices; what is left of a norm is one rank.
 - The gradient past a token's MLP is linear and the same for all seeds. With more seeds than about d/2 it is cheaper to
   form it as one matrix (d, d) a token than to send every seed through the hidden layer: see `cheaper_formed`.
+- With few tokens, gradients of scores go to the stream in one product, not by way of queries and keys.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Literal
 
 import torch
 from torch import Tensor
 
-from vitreous.kernels.token_layers import AttentionPart, Layer, MlpPart, Norm
+from vitreous.kernels.token_attention import attention_back, attention_spread
+from vitreous.kernels.token_layers import AttentionPart, Layer, MlpPart, Norm, Space
 
 Order = Literal["rollout", "printed"]
 ROWS = 1024  # of a matrix on a CPU: enough for its products to be fast, few enough to stay in its cache
@@ -86,7 +89,9 @@ class _Pass:
         self.images, self.heads, self.length, _ = A.shape
         self.at = tokens.tolist()
         self.count = len(tokens)
+        self.space = Space(dtype)
         width = next(iter(seeds.values())).shape[-1]
+        self.spent = 3 * self.heads * self.length + 12 * width  # numbers that attention holds a token and seed
         total = len(seeds) * self.count
         self.g = torch.empty(self.images, self.length, total, width, dtype=dtype, device=A.device)
         chain = _Rollout if order == "rollout" else _Printed
@@ -96,22 +101,25 @@ class _Pass:
         active = 0
         places = {}
         for index in range(max(self.seeds), -1, -1):
-            layer = self.layers[index].folded(self.dtype)
+            layer = self.layers[index]
             if active:
-                self._down(layer, active, last=index == 0)
+                self._past_mlp(layer, active)
             if index in self.seeds:
                 places[index] = slice(active, active + self.count)
-                self._start(layer, self.seeds[index], active, last=index == 0)
+                own = self._start_mlp(layer, self.seeds[index])
+            part = layer.attention.folded(self.space)
+            if active:
+                self._past_attention(layer, part, active, last=index == 0)
+            if index in self.seeds:
+                self._start_attention(layer, part, own, places[index], last=index == 0)
                 active += self.count
             tick()
         rows = self.chain.rows()
         return {block: rows[:, place] for block, place in places.items()}
 
-    def _chunks(self, layer: Layer, active: int) -> list[tuple[slice, int]]:
-        """Seeds that are worked on together, and how many tokens matter to them."""
-        hidden = layer.mlp.out.shape[1]
-        a_seed = self.images * self.length * max(3 * self.heads * self.length, 2 * hidden) * self.dtype.itemsize
-        share = max(1, self.budget // a_seed)
+    def _chunks(self, layer: Layer, active: int, a_token: int) -> list[tuple[slice, int]]:
+        """Seeds that are worked on together, and how many tokens matter to them; `a_token` numbers each."""
+        share = max(1, self.budget // (self.images * self.length * a_token * self.dtype.itemsize))
         if self.g.device.type == "cpu":
             share = min(share, max(1, ROWS // self.length))
         chunks = []
@@ -122,58 +130,33 @@ class _Pass:
                 chunks.append((slice(segment + start, segment + end), reach))
         return chunks
 
-    # -- a block that only has the seeds' own rows to start from
+    # -- the MLP, from the block's output to between the branches
 
-    def _start(self, layer: Layer, seeds: Tensor, first: int, last: bool) -> None:
-        for chunk, reach in self._chunks(layer, self.count):
-            own = self.tokens[chunk]
-            g = _past(layer.streams[1], own, seeds[:, chunk, None].to(self.dtype))
-            g = g + layer.mlp.at(own).back(g)
-            g = _past(layer.streams[0], own, g)
-            place = slice(first + chunk.start, first + chunk.stop)
-            y = self._start_attention(layer.attention.first(reach), g, own, place, last)
-            if y is not None:
-                y[:, own, torch.arange(len(own))] += g[:, :, 0]
-                self.g[:, reach:, place] = 0
-                self.g[:, :reach, place] = y
+    def _start_mlp(self, layer: Layer, seeds: Tensor) -> Tensor:
+        """Only the seeds' own rows are there, (image, seed, 1, channel), until attention spreads them."""
+        own = self.tokens
+        g = _past(layer.streams[1], own, seeds[:, :, None].to(self.dtype))
+        return _past(layer.streams[0], own, g + layer.mlp.folded(self.space).at(own).back(g))
 
-    def _start_attention(self, part: AttentionPart, g: Tensor, own: Tensor, place: slice, last: bool) -> Tensor | None:
-        go = _outward(part, g, own)[:, :, 0]  # image, seed, head, channel of a head
-        A, q = part.A[:, :, own], part.q[:, :, own]
-        P = torch.einsum("ishd,ihkd->ihsk", go, part.v) * A
-        self.chain.start(P, place)
-        if last:
-            return None
-        dS = P - A * P.sum(-1, keepdim=True)
-        dQ = go.new_zeros(self.images, P.shape[-1], *go.shape[1:])
-        dQ[:, own, torch.arange(len(own))] = torch.einsum("ihsk,ihkd->ishd", dS, part.k)
-        dK = torch.einsum("ihsk,ihsd->ikshd", dS, q)
-        dV = torch.einsum("ihsk,ishd->ikshd", A, go)
-        return _inward(part, (dQ, dK, dV), self.length)
-
-    # -- a block that has every row
-
-    def _down(self, layer: Layer, active: int, last: bool) -> None:
-        mlp = layer.mlp
-        hidden, channels = mlp.out.shape[1], mlp.out.shape[0]
+    def _past_mlp(self, layer: Layer, active: int) -> None:
+        mlp = layer.mlp.folded(self.space)
+        channels, hidden = mlp.out.shape
         plain = layer.streams[1] is None and mlp.norms.after is None
-        formed = plain and cheaper_formed(active, channels, hidden, len(mlp.ways))
-        if formed:
+        if plain and cheaper_formed(active, channels, hidden, len(mlp.ways)):
             self._formed(mlp, active, layer.causal)
-        for chunk, reach in self._chunks(layer, active):
-            tokens = slice(reach)
-            g = self.g[:, tokens, chunk]
-            if not formed:
-                g = _past(layer.streams[1], tokens, g)
-                g = g + mlp.at(tokens).back(g)
-            g = _past(layer.streams[0], tokens, g).contiguous()
-            y = self._attention(layer.attention.first(reach), g, chunk, last)
-            if y is not None:
-                torch.add(g, y, out=self.g[:, tokens, chunk])
+        else:
+            for chunk, reach in self._chunks(layer, active, len(mlp.ways) * hidden + 3 * channels):
+                tokens = slice(reach)
+                g = _past(layer.streams[1], tokens, self.g[:, tokens, chunk])
+                torch.add(g, mlp.at(tokens).back(g), out=self.g[:, tokens, chunk])
+        if layer.streams[0] is not None:
+            for chunk, reach in self._chunks(layer, active, 3 * channels):
+                self.g[:, :reach, chunk] = _past(layer.streams[0], slice(reach), self.g[:, :reach, chunk])
 
     def _formed(self, mlp: MlpPart, active: int, causal: bool) -> None:
+        """One matrix a token, a few tokens at a time."""
         channels, hidden = mlp.out.shape
-        share = max(1, self.budget // (self.images * channels * (hidden + channels) * self.dtype.itemsize))
+        share = max(1, self.budget // (2 * self.images * channels * (hidden + channels) * self.dtype.itemsize))
         for start in range(0, self.length, share):
             tokens = slice(start, min(start + share, self.length))
             jacobians = mlp.at(tokens).jacobians().flatten(0, 1)
@@ -182,60 +165,40 @@ class _Pass:
                 place = self.g[:, tokens, segment + before : segment + self.count]
                 place.copy_(torch.bmm(place.flatten(0, 1), jacobians).view_as(place))
 
-    def _attention(self, part: AttentionPart, g: Tensor, place: slice, last: bool) -> Tensor | None:
-        A, q, k, v = (side.flatten(0, 1) for side in (part.A, part.q, part.k, part.v))
-        images, length, seeds, _ = g.shape
-        go = _outward(part, g, slice(length)).permute(0, 3, 1, 2, 4).contiguous()  # image, head, token, seed, channel
-        many = len(A)
-        dA = torch.bmm(go.view(many, length * seeds, -1), v.mT).view(many, length, seeds, length)
-        P = dA.mul_(A[:, :, None])
-        self.chain.step(P.view(images, -1, length, seeds, length), place)
-        if last:
-            return None
-        dS = P.addcmul_(A[:, :, None], P.sum(-1, keepdim=True), value=-1)
-        dQ = torch.bmm(dS.view(many, length * seeds, length), k).view_as(go).permute(0, 2, 3, 1, 4)
-        dK = torch.bmm(dS.view(many, length, seeds * length).mT, q)
-        dK = dK.view(images, -1, seeds, length, go.shape[-1]).permute(0, 3, 2, 1, 4)
-        dV = torch.bmm(A.mT, go.view(many, length, -1)).view_as(go).permute(0, 2, 3, 1, 4)
-        return _inward(part, (dQ, dK, dV), self.length)
+    # -- attention, from there to the block's input
+
+    def _past_attention(self, layer: Layer, part: AttentionPart, active: int, last: bool) -> None:
+        for chunk, reach in self._chunks(layer, active, self.spent):
+            g = self.g[:, :reach, chunk].contiguous()
+            y = attention_back(part.first(reach), g, partial(self.chain.step, place=chunk), self.length, last)
+            if y is not None:
+                torch.add(g, y, out=self.g[:, :reach, chunk])
+
+    def _start_attention(self, layer: Layer, part: AttentionPart, rows: Tensor, place: slice, last: bool) -> None:
+        for chunk, reach in self._chunks(layer, self.count, self.spent):
+            own, g = self.tokens[chunk], rows[:, chunk]
+            here = slice(place.start + chunk.start, place.start + chunk.stop)
+            y = attention_spread(part.first(reach), g, own, partial(self.chain.start, place=here), self.length, last)
+            if y is not None:
+                y[:, own, torch.arange(len(own))] += g[:, :, 0]
+                self.g[:, reach:, here] = 0
+                self.g[:, :reach, here] = y
+
+
+@torch.no_grad()
+def past_block(layer: Layer, g: Tensor) -> tuple[Tensor, Tensor]:
+    """One seed (image, token, 1, channel) past one block: A ⊙ ∂f/∂A, and ∂f/∂(the block's input) without the seed."""
+    every, space = slice(None), Space(g.dtype)
+    g = _past(layer.streams[1], every, g)
+    g = _past(layer.streams[0], every, g + layer.mlp.folded(space).back(g))
+    seen: list[Tensor] = []
+    y = attention_back(layer.attention.folded(space), g, lambda P: seen.append(P.clone()), g.shape[1], last=False)
+    assert y is not None
+    return seen[0][:, :, :, 0], (g + y)[:, :, 0]
 
 
 def _past(norm: Norm | None, tokens: Tensor | slice, g: Tensor) -> Tensor:
     return g if norm is None else norm.at(tokens).back(g)
-
-
-def _outward(part: AttentionPart, g: Tensor, tokens: Tensor | slice) -> Tensor:
-    """Gradients after the branch (image, token, seed, channel) -> of A v (image, token, seed, head, channel of it)."""
-    if part.norms.after is not None:
-        g = part.norms.after.at(tokens).back(g)
-    go = (g.reshape(-1, g.shape[-1]) @ part.out).view(*g.shape[:-1], -1)
-    if part.norms.inside is not None:
-        go = part.norms.inside.at(tokens).back(go)
-    return go.view(*g.shape[:-1], part.q.shape[1], -1)
-
-
-def _inward(part: AttentionPart, sides: Sequence[Tensor], length: int) -> Tensor:
-    """Gradients of q, k, v (image, token, seed, head, channel of it) -> at the branch's input."""
-    images, tokens, seeds = sides[0].shape[:3]
-    before = part.norms.before
-    inverse = sides[0].new_ones(1, 1, 1, 1) if before is None else before.inverse[:, :, None]
-    rows = sides[0].new_empty(images, tokens, seeds, sum(len(w) for w in part.weights))
-    for place, side, pull in zip(rows.split([len(w) for w in part.weights], -1), sides, part.pulls, strict=True):
-        if pull is None:
-            torch.mul(side, inverse[..., None], out=place.unflatten(-1, side.shape[3:]))
-        else:
-            place.copy_(_pulled(pull, side, length) * inverse)
-    y = (rows.view(-1, rows.shape[-1]) @ part.inward).view(images, tokens, seeds, -1)
-    return y if before is None else before.correct(y)
-
-
-def _pulled(pull: Callable[[Tensor], Tensor], side: Tensor, length: int) -> Tensor:
-    """The pull wants all tokens: those left out have no gradient."""
-    tokens = side.shape[1]
-    side = side.permute(2, 0, 3, 1, 4)
-    if tokens < length:
-        side = torch.nn.functional.pad(side, (0, 0, 0, length - tokens))
-    return pull(side)[:, :, :tokens].permute(1, 2, 0, 3)
 
 
 # -- eq. 5, block by block

@@ -3,15 +3,14 @@
 A block adds two branches to its stream, attention and an MLP. It is read once and described here in one way, whatever
 library it came from; the backward pass then knows nothing of modules. Rows of a matrix are outputs, as in `nn.Linear`.
 Activations are (image, token, channel), gradients (image, token, seed, channel): a seed is one scalar that is followed
-back. `folded` makes a part ready for a pass in some dtype: gains, centring and scales become part of the matrices, one
-block at a time, so that weights are never kept twice.
+back. `folded` makes a part ready for a pass: gains, centring and scales become part of the matrices, in a `Space` that
+blocks take in turn, so that weights are never kept twice.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
 
 import torch
 from torch import Tensor
@@ -20,8 +19,24 @@ from torch import Tensor
 Pull = Callable[[Tensor], Tensor]
 
 
-def _scaled(weight: Tensor, scale: Tensor | None) -> Tensor:
-    return weight if scale is None else weight * scale[:, None]
+class Space:
+    """Memory for the matrices of one block, which those of the next are written over."""
+
+    def __init__(self, dtype: torch.dtype) -> None:
+        self.dtype = dtype
+        self.kept: dict[str, Tensor] = {}
+
+    def hold(self, name: str, shape: tuple[int, ...], device: torch.device) -> Tensor:
+        if name not in self.kept or self.kept[name].shape != shape:
+            self.kept[name] = torch.empty(shape, dtype=self.dtype, device=device)
+        return self.kept[name]
+
+    def scaled(self, name: str, weight: Tensor, scale: Tensor | None) -> Tensor:
+        """LayerScale into the matrix; one that is ready as it is stays where it is."""
+        if scale is None and weight.dtype == self.dtype and weight.is_contiguous():
+            return weight
+        place = self.hold(name, weight.shape, weight.device)
+        return place.copy_(weight if scale is None else weight * scale[:, None])
 
 
 @dataclass(frozen=True)
@@ -36,21 +51,25 @@ class Norm:
     gain: Tensor
     centred: bool
 
-    def fold(self, weight: Tensor) -> Tensor:
-        """A matrix behind this norm, as one that `unit` goes through."""
-        weight = weight * self.gain
-        return weight - weight.mean(1, keepdim=True) if self.centred else weight
+    def fold(self, weight: Tensor, place: Tensor) -> None:
+        """Writes a matrix behind this norm to `place`, as one that `unit` goes through."""
+        exact = torch.mul(weight, self.gain, out=place if place.dtype == weight.dtype else None)
+        if self.centred:
+            exact.sub_(exact.mean(1, keepdim=True))
+        if exact is not place:
+            place.copy_(exact)
 
     def correct(self, y: Tensor) -> Tensor:
         """The rest of the gradient, in place: takes out of y what lies along `unit`.
 
         y comes from folded matrices and has been multiplied by `inverse`.
         """
-        flat = y.view(-1, *y.shape[2:])
-        unit = self.unit.reshape(len(flat), -1, 1)
-        along = torch.bmm(flat, unit / unit.shape[1])
-        flat.baddbmm_(along, unit.mT, alpha=-1)
-        return y
+        unit = self.unit[:, :, None]
+        if y.dtype == torch.bfloat16:  # a product of matrices adds up exactly, and is the faster way for once
+            along = (y.flatten(0, 1) @ unit.flatten(0, 1).mT).view(*y.shape[:3], 1)
+        else:
+            along = (y * unit).sum(-1, keepdim=True)
+        return y.addcmul_(along, unit, value=-1 / y.shape[-1])
 
     def back(self, g: Tensor) -> Tensor:
         """The whole gradient: at the norm's output to at its input."""
@@ -98,19 +117,30 @@ class AttentionPart:
     out: Tensor
     scale: Tensor | None = None
     norms: Norms = Norms()
+    inward: Tensor | None = None  # once folded: all three of the weights in one
+    direct: tuple[Tensor, Tensor] | None = None  # once folded, where it pays: from scores to the stream
 
-    def folded(self, dtype: torch.dtype) -> AttentionPart:
-        before = self.norms.before
-        weights = tuple((w if before is None else before.fold(w)).to(dtype) for w in self.weights)
+    def folded(self, space: Space) -> AttentionPart:
+        before, dtype = self.norms.before, space.dtype
+        inward = space.hold("inward", (sum(len(w) for w in self.weights), len(self.out)), self.out.device)
+        weights = inward.split([len(w) for w in self.weights])
+        for place, weight in zip(weights, self.weights, strict=True):
+            place.copy_(weight) if before is None else before.fold(weight, place)
         q, k = ((side * self.sharpness).to(dtype) for side in (self.q, self.k))
         norms = self.norms.each(lambda norm: norm.to(dtype))
-        out = _scaled(self.out, self.scale).to(dtype).contiguous()
-        return AttentionPart(self.A.to(dtype), q, k, self.v.to(dtype), 1.0, weights, self.pulls, out, None, norms)
+        out = space.scaled("outward", self.out, self.scale)
+        A, v = self.A.to(dtype), self.v.to(dtype)
+        direct = _direct(q, k, weights) if self.cheaper_direct else None
+        return AttentionPart(A, q, k, v, 1.0, weights, self.pulls, out, None, norms, inward, direct)
 
-    @cached_property
-    def inward(self) -> Tensor:
-        """(outputs of all three, channel)."""
-        return torch.cat(self.weights)
+    @property
+    def cheaper_direct(self) -> bool:
+        """Whether a gradient of scores reaches the stream with fewer operations than through queries and keys.
+
+        2 h n d for each of a seed's tokens, against 2 n d + 2 d²; nothing else may lie between.
+        """
+        _, heads, length, _ = self.A.shape
+        return self.pulls[0] is None and self.pulls[1] is None and (heads - 1) * length < len(self.out)
 
     def first(self, tokens: int) -> AttentionPart:
         """Without the tokens that follow: nothing looks at them."""
@@ -118,7 +148,15 @@ class AttentionPart:
             return self
         q, k, v = (side[:, :, :tokens] for side in (self.q, self.k, self.v))
         norms = self.norms.each(lambda norm: norm.at(slice(tokens)))
-        return replace(self, A=self.A[:, :, :tokens, :tokens], q=q, k=k, v=v, norms=norms)
+        keyed, queried = self.direct or (None, None)
+        direct = None if keyed is None or queried is None else (keyed[:, :, :tokens], queried[:, :, :tokens])
+        return replace(self, A=self.A[:, :, :tokens, :tokens], q=q, k=k, v=v, norms=norms, direct=direct)
+
+
+def _direct(q: Tensor, k: Tensor, weights: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
+    """k through the matrix of queries, and q through that of keys: (image, head, token, channel)."""
+    to_q, to_k = (weight.unflatten(0, (q.shape[1], -1)) for weight in weights[:2])
+    return torch.einsum("ihtd,hdc->ihtc", k, to_q), torch.einsum("ihtd,hdc->ihtc", q, to_k)
 
 
 @dataclass(frozen=True)
@@ -133,14 +171,19 @@ class MlpPart:
     scale: Tensor | None = None
     norms: Norms = Norms()
 
-    def folded(self, dtype: torch.dtype) -> MlpPart:
-        before = self.norms.before
-        ways = self.ways
-        if before is not None:
-            ways = tuple((d * before.inverse, before.fold(w)) for d, w in ways)
+    def folded(self, space: Space) -> MlpPart:
+        before, dtype = self.norms.before, space.dtype
+        ways = []
+        for k, (derivative, weight) in enumerate(self.ways):
+            place = space.hold(f"way {k}", weight.shape, weight.device)
+            if before is None:
+                place.copy_(weight)
+            else:
+                before.fold(weight, place)
+                derivative = derivative * before.inverse
+            ways.append((derivative.to(dtype), place))
         norms = self.norms.each(lambda norm: norm.to(dtype))
-        out = _scaled(self.out, self.scale).to(dtype).contiguous()
-        return MlpPart(tuple((d.to(dtype), w.to(dtype)) for d, w in ways), out, None, norms)
+        return MlpPart(tuple(ways), space.scaled("mlp", self.out, self.scale), None, norms)
 
     def at(self, tokens: Tensor | slice) -> MlpPart:
         ways = tuple((derivative[:, tokens], weight) for derivative, weight in self.ways)
@@ -150,20 +193,23 @@ class MlpPart:
         """What the branch adds to the gradient at its input, from the gradient at its output."""
         if self.norms.after is not None:
             g = self.norms.after.back(g)
-        return self._inward((g.reshape(-1, g.shape[-1]) @ self.out).view(*g.shape[:-1], -1))
+        hidden = (g.reshape(-1, g.shape[-1]) @ self.out).view(*g.shape[:-1], -1)
+        return self._inward(hidden, hidden)
 
     def jacobians(self) -> Tensor:
         """(image, token, channel, channel): the gradient's whole way past this branch, the same for every seed."""
-        found = self._inward(self.out.expand(*self.ways[0][0].shape[:2], *self.out.shape))
+        found = self._inward(self.out.expand(*self.ways[0][0].shape[:2], *self.out.shape), None)
         found.diagonal(dim1=-2, dim2=-1).add_(1)
         return found
 
-    def _inward(self, hidden: Tensor) -> Tensor:
+    def _inward(self, hidden: Tensor, spare: Tensor | None) -> Tensor:
+        """From the hidden layer to the branch's input; `spare` is memory that may be written over at the end."""
         if self.norms.inside is not None:
-            hidden = self.norms.inside.back(hidden)
+            hidden = spare = self.norms.inside.back(hidden)
         y: Tensor | None = None
-        for derivative, weight in self.ways:
-            rows = (hidden * derivative[:, :, None]).view(-1, hidden.shape[-1])
+        for k, (derivative, weight) in enumerate(self.ways):
+            last = k == len(self.ways) - 1
+            rows = torch.mul(hidden, derivative[:, :, None], out=spare if last else None).view(-1, hidden.shape[-1])
             y = rows @ weight if y is None else y.addmm_(rows, weight)
         assert y is not None
         y = y.view(*hidden.shape[:-1], -1)
@@ -181,7 +227,3 @@ class Layer:
     mlp: MlpPart
     streams: tuple[Norm | None, Norm | None] = (None, None)
     causal: bool = False
-
-    def folded(self, dtype: torch.dtype) -> Layer:
-        first, second = (norm and norm.to(dtype) for norm in self.streams)
-        return Layer(self.attention.folded(dtype), self.mlp.folded(dtype), (first, second), self.causal)

@@ -1,0 +1,110 @@
+"""Attention in the backward pass over many tokens: from the gradient after the branch to that before it.
+
+With P = A ⊙ ∂f/∂A and r its sum over keys, softmax gives ∂f/∂scores = P - r A. P is shown to whoever follows eq. 4.
+Gradients are (image, token, seed, channel); parts are folded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import torch
+from torch import Tensor
+
+from vitreous.kernels.token_layers import AttentionPart, Pull
+
+See = Callable[[Tensor], object]
+
+
+def attention_back(part: AttentionPart, g: Tensor, see: See, all_tokens: int, last: bool) -> Tensor | None:
+    """Shows P (image, head, query, seed, key), and gives what the branch adds to the gradient unless it is the last."""
+    A, q, k, v = (side.flatten(0, 1) for side in (part.A, part.q, part.k, part.v))
+    images, length, seeds, _ = g.shape
+    go = _outward(part, g, slice(length)).permute(0, 3, 1, 2, 4).contiguous()  # image, head, token, seed, channel
+    many = len(A)
+    dA = torch.bmm(go.view(many, length * seeds, -1), v.mT).view(many, length, seeds, length)
+    P = dA.mul_(A[:, :, None])
+    see(P.view(images, -1, length, seeds, length))
+    if last:
+        return None
+    dS = P.addcmul_(A[:, :, None], P.sum(-1, keepdim=True), value=-1)
+    dV = torch.bmm(A.mT, go.view(many, length, -1)).view_as(go).permute(0, 2, 3, 1, 4)
+    if part.direct is not None:
+        return _normed(part, _direct(part, dS.view(images, -1, length, seeds, length), dV))
+    dQ = torch.bmm(dS.view(many, length * seeds, length), k).view_as(go).permute(0, 2, 3, 1, 4)
+    dK = torch.bmm(dS.view(many, length, seeds * length).mT, q)
+    dK = dK.view(images, -1, seeds, length, go.shape[-1]).permute(0, 3, 2, 1, 4)
+    return _inward(part, (dQ, dK, dV), all_tokens)
+
+
+def attention_spread(
+    part: AttentionPart, g: Tensor, own: Tensor, see: See, all_tokens: int, last: bool
+) -> Tensor | None:
+    """The same where only row own[s] of seed s is there: g is (image, seed, 1, channel), P (image, head, seed, key)."""
+    go = _outward(part, g, own)[:, :, 0]  # image, seed, head, channel of a head
+    A, q = part.A[:, :, own], part.q[:, :, own]
+    P = torch.einsum("ishd,ihkd->ihsk", go, part.v) * A
+    see(P)
+    if last:
+        return None
+    dS = P - A * P.sum(-1, keepdim=True)
+    dQ = torch.einsum("ihsk,ihkd->ishd", dS, part.k)
+    seeds = torch.arange(len(own), device=own.device)
+    if any(pull is not None for pull in part.pulls):
+        whole = go.new_zeros(len(go), P.shape[-1], *go.shape[1:])
+        whole[:, own, seeds] = dQ
+        sides = (whole, torch.einsum("ihsk,ihsd->ikshd", dS, q), torch.einsum("ihsk,ishd->ikshd", A, go))
+        return _inward(part, sides, all_tokens)
+    to_k, to_v = (weight.unflatten(0, (A.shape[1], -1)) for weight in part.weights[1:])
+    vectors = torch.cat([torch.einsum("ihsd,hdc->ishc", q, to_k), torch.einsum("ishd,hdc->ishc", go, to_v)], 2)
+    y = (torch.cat([dS, A], 1).permute(0, 2, 3, 1) @ vectors).transpose(1, 2).contiguous()
+    y[:, own, seeds] += dQ.flatten(2) @ part.weights[0]
+    return _normed(part, y)
+
+
+def _outward(part: AttentionPart, g: Tensor, tokens: Tensor | slice) -> Tensor:
+    """Gradients after the branch -> of A v (image, token, seed, head, channel of a head)."""
+    if part.norms.after is not None:
+        g = part.norms.after.at(tokens).back(g)
+    go = (g.reshape(-1, g.shape[-1]) @ part.out).view(*g.shape[:-1], -1)
+    if part.norms.inside is not None:
+        go = part.norms.inside.at(tokens).back(go)
+    return go.view(*g.shape[:-1], part.q.shape[1], -1)
+
+
+def _inward(part: AttentionPart, sides: Sequence[Tensor], all_tokens: int) -> Tensor:
+    """Gradients of q, k, v (image, token, seed, head, channel of a head) -> at the branch's input."""
+    assert part.inward is not None
+    shape = sides[0].shape[:3]
+    rows = sides[0].new_empty(*shape, len(part.inward))
+    for place, side, pull in zip(rows.split([len(w) for w in part.weights], -1), sides, part.pulls, strict=True):
+        place.unflatten(-1, side.shape[3:]).copy_(side) if pull is None else place.copy_(
+            _pulled(pull, side, all_tokens)
+        )
+    return _normed(part, (rows.view(-1, rows.shape[-1]) @ part.inward).view(*shape, -1))
+
+
+def _direct(part: AttentionPart, dS: Tensor, dV: Tensor) -> Tensor:
+    """The same from gradients of scores (image, head, query, seed, key) and of v."""
+    assert part.direct is not None
+    keyed, queried = (side.flatten(1, 2) for side in part.direct)
+    images, _, length, seeds, _ = dS.shape
+    by_query = dS.permute(0, 2, 3, 1, 4).reshape(images, length * seeds, -1)
+    y = torch.bmm(by_query, keyed)
+    y.baddbmm_(dS.permute(0, 4, 3, 1, 2).reshape(images, length * seeds, -1), queried)
+    y.view(-1, y.shape[-1]).addmm_(dV.reshape(images * length * seeds, -1), part.weights[2])
+    return y.view(images, length, seeds, -1)
+
+
+def _normed(part: AttentionPart, y: Tensor) -> Tensor:
+    before = part.norms.before
+    return y if before is None else before.correct(y.mul_(before.inverse[:, :, None]))
+
+
+def _pulled(pull: Pull, side: Tensor, all_tokens: int) -> Tensor:
+    """The pull wants all tokens: those left out have no gradient."""
+    tokens = side.shape[1]
+    side = side.permute(2, 0, 3, 1, 4)
+    if tokens < all_tokens:
+        side = torch.nn.functional.pad(side, (0, 0, 0, all_tokens - tokens))
+    return pull(side)[:, :, :tokens].permute(1, 2, 0, 3)
