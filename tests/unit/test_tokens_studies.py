@@ -1,0 +1,117 @@
+"""Parts of the token studies that could quietly go wrong: thresholds, sizes, log-probabilities, and the quick runs."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+import vitreous as vt
+
+ROOT = Path(__file__).parents[2]
+sys.path.insert(0, str(ROOT / "studies"))
+
+
+def test_otsu_cuts_between_two_heaps():
+    from tokens_segments import otsu
+
+    rng = np.random.default_rng(0)
+    values = np.concatenate([rng.normal(0, 0.3, 900), rng.normal(5, 0.3, 100)])
+    assert 1.2 < otsu(values) < 3.8
+
+
+def test_pixels_are_cut_by_colour_where_asked_and_by_place_otherwise():
+    from tokens_inputs import Shown
+    from tokens_segments import by_pixels
+
+    pixels = np.zeros((60, 80, 3), np.uint8)
+    pixels[::, 20:40] = 255  # a stripe off the middle
+    shown = Shown("a", Image.fromarray(pixels))
+    cut = by_pixels(shown, [2], colour=True)[2]
+    assert cut.shape == (60, 80) and (cut[:, 25:35] != cut[0, 0]).all() and (cut[:, 50:] == cut[0, 0]).all()
+    place = by_pixels(shown, [2], colour=False)[2]
+    assert abs((place == place[0, 0]).mean() - 0.5) < 0.1
+
+
+@pytest.mark.parametrize(("size", "grid"), [((481, 321), (7, 10)), ((321, 481), (10, 7)), ((300, 300), (8, 8))])
+def test_grids_have_the_shape_of_the_picture(size, grid):
+    from timm.models.vision_transformer import VisionTransformer
+
+    from tokens_inputs import size_for
+
+    module = VisionTransformer(
+        img_size=28, patch_size=14, embed_dim=32, depth=1, num_heads=4, num_classes=0, dynamic_img_size=True
+    )
+    subject = vt.wrap(module.eval(), name="dinov2s_saliency")
+    found = size_for(subject, Image.new("RGB", size), 70)
+    assert subject.grid(found) == grid
+    other = vt.wrap(module, name="another")
+    assert size_for(other, Image.new("RGB", size), 70) == (28, 28)
+
+
+@pytest.fixture
+def llama() -> vt.Subject:
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        module = LlamaForCausalLM(
+            LlamaConfig(
+                vocab_size=40, hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_attention_heads=4,
+                max_position_embeddings=32,
+            )
+        )  # fmt: skip
+    return vt.wrap(module.eval(), name="a small llama")
+
+
+def test_the_log_probability_of_a_summary_is_that_of_its_words_one_by_one(llama):
+    from tokens_language import Read, log_probability
+
+    text = Read((1, 7, 9, 30, 12, 5), (8, 2, 33))
+    kept = [np.arange(6), np.array([0, 2, 3]), np.array([0, 1, 2, 4, 5])]
+    found = log_probability(llama, text, kept, batch=2)
+    for part, value in zip(kept, found, strict=True):
+        ids, total = [text.context[k] for k in part], 0.0
+        for word in text.summary:
+            with torch.no_grad():
+                total += float(llama(torch.tensor([ids]))[0, -1].log_softmax(-1)[word])
+            ids.append(word)
+        assert value == pytest.approx(total, abs=1e-4)
+
+
+def test_scores_are_of_the_context_and_words_that_were_asked_are_not_asked_again(llama, monkeypatch):
+    import tokens_language
+    from tokens_language import SCORES, Asked, Read
+
+    text = Read((1, 7, 9, 30, 12, 5), (8, 2, 33))
+    for name, score in SCORES.items():
+        if "middle" not in name:  # there are two blocks here
+            found = score(llama, text)
+            assert found.shape == (6,) and np.isfinite(found).all(), name
+    asked, kept = Asked(llama), [np.arange(6), np.array([0, 1, 4])]
+    first = asked(text, kept)
+    assert len(asked.known) == 2
+    asked_of = []
+
+    def watched(subject, text, kept):
+        asked_of.extend(kept)
+        return [-1.0] * len(kept)
+
+    monkeypatch.setattr(tokens_language, "log_probability", watched)
+    assert asked(text, kept) == first and not asked_of
+    assert asked(text, [*kept, np.array([0, 2])]) == [*first, -1.0] and len(asked_of) == 1
+
+
+@pytest.mark.data
+@pytest.mark.slow
+@pytest.mark.parametrize("study", ["segments", "perturbation", "layers", "language"])
+def test_studies_run_in_short(study, data_root, tmp_path):
+    script = ROOT / "studies" / f"tokens_{study}.py"
+    command = [sys.executable, script, "--data", data_root, "--work", tmp_path / "work", "--out", tmp_path, "--quick"]
+    subprocess.run([str(part) for part in command], check=True)
+    assert (tmp_path / f"tokens_{study}.md").stat().st_size > 200
