@@ -11,7 +11,8 @@ A unit moves by what its sub-units move: a' = a + sum over its steered sub-units
 patches. The original product is kept, so that everything else stays the same bit for bit.
 
 Where we differ: prefix tokens (class, registers) can be steered too. The paper's encoder has none; a model that reads
-its class token never sees what happens to the patches in its last block.
+its class token never sees what happens to the patches in its last block. And amplified sub-units can be raised: a
+factor does nothing for a concept that is not in the picture.
 """
 
 from __future__ import annotations
@@ -57,7 +58,7 @@ class Match:
 
 @dataclass(eq=False)
 class Steering:
-    """What is steered: `subunits` by `factors`, which are parts of the layer's `units`, each (sub-unit,).
+    """What is steered: `subunits`, parts of the layer's `units`, times `factors` plus `raised`, each (sub-unit,).
 
     Of the latest pass, (sample, position, sub-unit): `before` activations, `places` bool where they are scaled,
     `change` by how much. Positions begin with the `prefix` tokens that are no patches; `patch_map` leaves these out.
@@ -67,6 +68,7 @@ class Steering:
     subunits: np.ndarray
     units: np.ndarray
     factors: np.ndarray
+    raised: np.ndarray
     matches: tuple[Match, ...]
     patches: int | Literal["all"]
     prefix: int
@@ -90,7 +92,8 @@ class Steering:
 
     @property
     def change(self) -> Tensor:
-        return torch.where(self.places, self.before * (self._factors(self.before) - 1), 0)
+        factors, raised = self._by(self.before)
+        return torch.where(self.places, self.before * (factors - 1) + raised, 0)
 
     @property
     def patch_map(self) -> np.ndarray:
@@ -98,12 +101,13 @@ class Steering:
         return self.change[:, self.prefix :].abs().sum(-1, dtype=torch.float32).cpu().numpy()
 
     def edit(self, a: Tensor) -> Tensor:
-        """Activations (sample, position, sub-unit) -> the same with those of the chosen places scaled."""
+        """Activations (sample, position, sub-unit) -> the same with those of the chosen places steered."""
         self._before, self._places = a.detach(), self._chosen(a.detach())
-        return torch.where(self._places, a * self._factors(a), a)
+        factors, raised = self._by(a)
+        return torch.where(self._places, a * factors + raised, a)
 
-    def _factors(self, like: Tensor) -> Tensor:
-        return torch.from_numpy(self.factors).to(like)
+    def _by(self, like: Tensor) -> tuple[Tensor, Tensor]:
+        return torch.from_numpy(self.factors).to(like), torch.from_numpy(self.raised).to(like)
 
     def _chosen(self, a: Tensor) -> Tensor:
         """bool (sample, position, sub-unit): the strongest patches of each sub-unit, equal ones in their order."""
@@ -144,6 +148,7 @@ def steer(
     gamma: float = -5.0,
     top_units: int = 50,
     patches: int | Literal["all"] = "all",
+    lift: float = 0.0,
     labels: Labels | Sequence[str | None] | None = None,
     embed: Embed | None = None,
     chance: float = 1.0,
@@ -161,11 +166,13 @@ def steer(
     (sample, patch) allows some patches only. `prefix` steers class and register tokens as well, whatever they respond.
     Tokens of a text are its patches. Steerings at the same time are applied one after the other.
 
+    `lift` raises amplified sub-units besides, by so many times the mean activation of their strongest instances.
+
     >>> with vt.steer(subject, finding, amplify="biker", suppress="dog", labels=labels, embed=embed) as steering:
     ...     logits = subject(x)
     >>> steering.subunits, steering.change
     """
-    _check(alpha, gamma, top_units, patches, chance)
+    _check(alpha, gamma, lift, top_units, patches, chance)
     split = at_hand(disentanglement, subject)
     names = None if labels is None else _Names.of(labels, disentanglement)
     finder = _Finder(disentanglement, names, embed, top_units, chance)
@@ -179,6 +186,7 @@ def steer(
         subunits=ids,
         units=disentanglement.units[disentanglement.parents[ids]],
         factors=np.where(np.isin(ids, up), alpha, gamma).astype(np.float32),
+        raised=np.where(np.isin(ids, up), lift * _strong(disentanglement, ids), 0).astype(np.float32),
         matches=(*up_matches, *down_matches),
         patches=patches,
         prefix=_prefix(subject, split.layer),
@@ -314,6 +322,12 @@ def _prefix(subject: Subject | nn.Module, layer: LinearLayer) -> int:
     return len(subject.prefix) if inside else 0
 
 
+def _strong(finding: Disentanglement, ids: np.ndarray) -> np.ndarray:
+    """(sub-unit,): mean activation on the strongest instances that are known of it."""
+    values = finding.subunit_top.values[ids]
+    return np.nan_to_num(values).sum(1) / np.maximum(np.isfinite(values).sum(1), 1)
+
+
 def _mask(where: np.ndarray | Tensor) -> Tensor:
     mask = torch.as_tensor(where)
     if mask.dtype != torch.bool or mask.ndim not in (1, 2):
@@ -327,10 +341,10 @@ def _seen(value: Tensor | None) -> Tensor:
     return value
 
 
-def _check(alpha: float, gamma: float, top_units: int, patches: int | str, chance: float) -> None:
-    for name, value in (("alpha", alpha), ("gamma", gamma)):
+def _check(alpha: float, gamma: float, lift: float, top_units: int, patches: int | str, chance: float) -> None:
+    for name, value, nothing in (("alpha", alpha, 1), ("gamma", gamma, 1), ("lift", lift, 0)):
         if not isinstance(value, int | float | np.number) or not np.isfinite(value):
-            raise SettingsError(f"{name} is a finite number", given=value, accepted="1 leaves a sub-unit as it is")
+            raise SettingsError(f"{name} is a finite number", given=value, accepted=f"{nothing} changes nothing")
     if not isinstance(top_units, int | np.integer) or top_units < 1:
         raise SettingsError("top_units is a whole number from 1 on", given=top_units)
     if patches != "all" and (not isinstance(patches, int | np.integer) or patches < 1):

@@ -30,19 +30,20 @@ def steered(
     prefix: int = 0,
     steers_prefix: bool = False,
     where: np.ndarray | None = None,
+    raised: np.ndarray | None = None,
 ) -> np.ndarray:
-    """What the layer gives, (sample, position, unit), once each sub-unit is scaled on its own positions.
+    """What the layer gives, (sample, position, unit), once each sub-unit is scaled, and raised, on its own positions.
 
     q is (sample, position, input); `units` says of which unit each sub-unit is a part; `where` (sample, patch).
     """
     out = output.astype(np.float64).copy()
     for sample in range(len(q)):
-        for weight, bias, unit, factor in zip(weights, biases, units, factors, strict=True):
+        for k, (weight, bias, unit, factor) in enumerate(zip(weights, biases, units, factors, strict=True)):
             values = [activation(weight, bias, position) for position in q[sample]]
             allowed = [p for p in range(prefix, len(values)) if where is None or where[sample, p - prefix]]
             chosen = strongest(values, patches, allowed) + (list(range(prefix)) if steers_prefix else [])
             for position in chosen:
-                out[sample, position, unit] += (factor - 1) * values[position]
+                out[sample, position, unit] += (factor - 1) * values[position] + (0 if raised is None else raised[k])
     return out
 
 

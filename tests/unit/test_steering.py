@@ -136,6 +136,17 @@ def test_a_subunit_of_both_sides_is_amplified_and_counts_once(layer, finding, q)
     assert steering.subunits.tolist() == [1, 2] and steering.factors.tolist() == [3, 0]
 
 
+def test_what_is_not_there_can_be_raised(layer, finding, q):
+    with vt.steer(layer, finding, amplify=[0, 1], suppress=[4], alpha=1, lift=0.5, patches=3) as steering:
+        out = layer(q)
+    level = [float(np.mean([v for v in finding.subunit_top.values[k] if np.isfinite(v)])) for k in (0, 1)]
+    np.testing.assert_allclose(steering.raised, [0.5 * level[0], 0.5 * level[1], 0], rtol=1e-5)
+    wanted = expected(layer, finding, q, steering, patches=3, raised=steering.raised)
+    np.testing.assert_allclose(out.detach(), wanted, atol=1e-5)
+    torch.testing.assert_close((out - layer(q))[..., steering.units[2]], steering.change[..., 2], atol=1e-5, rtol=1e-4)
+    assert steering.change[..., 0][steering.places[..., 0]].eq(steering.change[..., 0].max()).all()
+
+
 def test_taking_out_all_subunits_takes_out_the_unit(layer, finding, q):
     with vt.steer(layer, finding, suppress=finding.subunits(3), gamma=0):
         out = layer(q)
@@ -439,6 +450,30 @@ def test_language_models_and_what_they_write(variant):
     assert not torch.allclose(after, before) and not torch.equal(told, story) and subject.hooks == 0
 
 
+@pytest.mark.data
+def test_a_trained_language_model_tells_another_story(data_root):
+    sys.path.insert(0, str(Path(__file__).parents[2] / "studies"))
+    from real_models import stories15m
+
+    subject = stories15m(data_root)
+    texts = [
+        f"Once upon a time, there was a {word} who liked to play." for word in ("dog", "cat", "girl", "boy", "bird")
+    ]
+    texts = vt.TextSet.from_texts(texts * 4, subject.tokenizer.encode)
+    finding = vt.disentangle(
+        subject, texts, "blocks.3.mlp.out", tokens_per_image="all", top_k=120, min_cluster_size=5, progress=False
+    )
+    assert finding.expansion > 1.5
+    ids = subject.inputs("Once upon a time, there was a little")
+    told = {"max_new_tokens": 30, "do_sample": False, "pad_token_id": 0}
+    with torch.no_grad():
+        story, logits = subject.module.generate(ids, **told), subject(ids)
+        with vt.steer(subject, finding, suppress=range(0, len(finding), 4), gamma=-5):
+            other = subject.module.generate(ids, **told)
+        assert torch.equal(subject.module.generate(ids, **told), story) and torch.equal(subject(ids), logits)
+    assert not torch.equal(other, story) and subject.hooks == 0
+
+
 def test_padding_can_be_left_alone():
     subject = vt.wrap(build("HF Llama"))
     finding = vt.disentangle(subject, bunches(200, 48), "blocks.0.mlp.out", units=range(4), **QUIET)
@@ -494,6 +529,7 @@ def test_the_tower_of_a_vision_language_model():
         ({"amplify": [0], "alpha": np.nan}, "alpha is a finite number"),
         ({"suppress": [0], "gamma": -np.inf}, "gamma is a finite number"),
         ({"suppress": [0], "gamma": "strong"}, "gamma is a finite number"),
+        ({"amplify": [0], "lift": np.inf}, r"lift is a finite number(.*\n)*.*0 changes nothing"),
         ({"amplify": [0], "top_units": 0}, "top_units is a whole number from 1 on"),
         ({"amplify": [0], "patches": 0}, "patches is a whole number from 1 on"),
         ({"amplify": [0], "patches": "some"}, "patches is a whole number from 1 on, or all"),
@@ -568,9 +604,10 @@ def test_a_card_shows_before_and_after(vit):
     moved = int((before.argmax(1) != after.argmax(1)).sum())
     assert card.claim == f"cat x 30, car x -5. The first class changes for {moved} of 3 pictures."
     shown, says, steered = card.panels
-    assert (
-        len(shown.tiles) == 6 and shown.tiles[0].caption == f"before: class {before[0].argmax()} {before[0].max():.2f}"
-    )
+    assert len(shown.tiles) == 6
+    assert shown.tiles[0].caption.split("\n")[0] == f"before: class {before[0].argmax()} {before[0].max():.2f}"
+    assert shown.tiles[1].caption.split("\n")[0] == f"after: class {after[0].argmax()} {after[0].max():.2f}"
+    assert shown.tiles[0].caption.count("\n") == 2
     assert shown.tiles[1].heat.shape == (32, 32)
     np.testing.assert_allclose(shown.tiles[3].heat[::8, ::8].reshape(-1), steering.patch_map[1])
     assert (shown.tiles[1].heat[:8, :8] == shown.tiles[1].heat[0, 0]).all()  # a patch is a square

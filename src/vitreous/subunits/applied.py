@@ -126,13 +126,13 @@ class AppliedSubunits:
         A function that returns None or its own argument changes nothing, and the output stays the same bit for bit.
         Of several edits each is given what those before it have made.
         """
-        ids = self._part(subunits).subunits
+        ids = np.asarray(subunits, np.int64).reshape(-1)
         if len(np.unique(ids)) < len(ids):
             raise SettingsError("a sub-unit is edited twice at once", given=ids.tolist()[:10])
         entry = _Wish(ids, function)
         self._edits.append(entry)
-        self.settle()
         try:
+            self.settle()
             yield
         finally:
             self._edits.remove(entry)

@@ -44,7 +44,7 @@ def steering_card(
         f"{_said(steering)}. The first class changes for {moved} of {len(pictures)} pictures.",
         facts=_facts(steering),
         panels=(
-            patch_panel(steering, pictures, grid, before, after, classes, names),
+            patch_panel(steering, pictures, grid, before, after, classes, names, top),
             class_table(before, after, classes, names, top),
             concept_table(steering),
         ),
@@ -59,14 +59,15 @@ def patch_panel(
     after: np.ndarray,
     classes: Sequence[str],
     names: Sequence[str],
+    top: int = 3,
 ) -> Pictures:
-    """Each picture, and beside it the patches that were changed, with the first class before and after."""
+    """Each picture, and beside it the patches that were changed, with the strongest classes before and after."""
     changed = steering.patch_map
     if changed.shape[1] != grid[0] * grid[1]:
         raise SettingsError("the grid has another number of patches", given=tuple(grid), accepted=f"{changed.shape[1]}")
     tiles = []
     for k, picture in enumerate(pictures):
-        was, now = (f"{classes[int(s[k].argmax())]} {s[k].max():.2f}" for s in (before, after))
+        was, now = ("\n".join(f"{classes[c]} {s[k, c]:.2f}" for c in _best(s[k], top)) for s in (before, after))
         heat = enlarged(changed[k].reshape(grid), picture.shape[:2])
         tiles.append(Tile(picture, names[k], f"before: {was}"))
         tiles.append(Tile(picture, f"{names[k]}, patches that were changed", f"after: {now}", heat))
@@ -88,7 +89,7 @@ def class_table(
     """The strongest classes of each picture, without and with steering, strongest first."""
     rows: list[tuple[Cell, ...]] = []
     for k, name in enumerate(names):
-        old, new = (np.argsort(-scores[k], kind="stable")[:top] for scores in (before, after))
+        old, new = _best(before[k], top), _best(after[k], top)
         for place, (was, now) in enumerate(zip(old, new, strict=True)):
             said = (classes[was], f"{before[k, was]:.2f}", classes[now], f"{after[k, now]:.2f}")
             rows.append((name if place == 0 else "", *said))
@@ -108,6 +109,10 @@ def concept_table(steering: Steering) -> Table:
     for factor in np.unique(steering.factors[plain]):
         rows.append(("by number", f"x {factor:g}", int((steering.factors[plain] == factor).sum()), "", ""))
     return Table("What is steered", ("concept", "factor", "sub-units", "their labels", "cosine"), tuple(rows))
+
+
+def _best(scores: np.ndarray, top: int) -> np.ndarray:
+    return np.argsort(-scores, kind="stable")[:top]
 
 
 def _said(steering: Steering) -> str:
