@@ -15,6 +15,7 @@ from torch import nn
 import vitreous as vt
 from vitreous.render import to_html, to_png
 from vitreous.steering import Steering
+from vitreous.subunits.applied import at_hand
 from vitreous.subunits.layers import find_layer
 from vitreous.views.panels import as_json
 from vitreous.views.steering import concept_table, steering_card
@@ -238,6 +239,17 @@ def test_what_was_applied_stays_applied(layer, finding, q):
     assert len(layer._forward_hooks) == 1 and torch.equal(layer(q), before)
     finding.remove(layer)
     assert not layer._forward_hooks
+
+
+def test_edits_that_cannot_be_made_leave_nothing(layer, finding, q):
+    before = layer(q)
+    split = at_hand(finding, layer)
+    assert not layer._forward_hooks  # the hook comes with the first look or edit
+    with pytest.raises(vt.SettingsError, match="edited twice at once"), split.edit([0, 0], lambda a: 0 * a):
+        pass
+    with pytest.raises(vt.SettingsError, match="no such sub-unit"), split.edit([len(finding)], lambda a: 0 * a):
+        pass
+    assert not layer._forward_hooks and torch.equal(layer(q), before)
 
 
 def test_a_copy_made_inside_is_steered_on_its_own(layer, finding, q):
