@@ -158,11 +158,12 @@ class AppliedSubunits:
     def _together(self) -> _Edited:
         found, device = self.disentanglement, self.layer.whole.device
         ids = np.unique(np.concatenate([wish.subunits for wish in self._edits]))
+        part = self._part(ids)  # first, for it refuses numbers that are none
         units, whose = np.unique(self.layer.first + found.units[found.parents[ids]], return_inverse=True)
         adds = torch.from_numpy(np.eye(len(units), dtype=np.float32)[whose]).to(device)
         places = [torch.from_numpy(np.searchsorted(ids, wish.subunits)).to(device) for wish in self._edits]
         steps = tuple(zip(places, (wish.function for wish in self._edits), strict=True))
-        return _Edited(self._part(ids), steps, torch.from_numpy(units).to(device), adds)
+        return _Edited(part, steps, torch.from_numpy(units).to(device), adds)
 
 
 def apply(finding: Disentanglement, owner: Subject | nn.Module) -> AppliedSubunits:
