@@ -67,6 +67,12 @@ if TYPE_CHECKING:
     from vitreous.lenses.structure_comparison import compare as compare
     from vitreous.lenses.tokens import TokenMaps as TokenMaps
     from vitreous.lenses.tokens import token_maps as token_maps
+    from vitreous.lenses.tokens_learned import SelfConsistency as SelfConsistency
+    from vitreous.lenses.tokens_segments import Segments as Segments
+    from vitreous.lenses.tokens_segments import object_mask as object_mask
+    from vitreous.lenses.tokens_segments import segment as segment
+    from vitreous.lenses.tokens_text import ContextScores as ContextScores
+    from vitreous.lenses.tokens_text import context_scores as context_scores
     from vitreous.models.family import Family as Family
     from vitreous.models.site import Site as Site
     from vitreous.models.subject import Subject as Subject
@@ -89,6 +95,7 @@ _PUBLIC = {
     "ChannelAlign": "lenses.align",
     "ChatJudge": "judges.chat",
     "Concepts": "lenses.align_colors",
+    "ContextScores": "lenses.tokens_text",
     "Dictionary": "baselines.dictionaries",
     "DictionaryComparison": "dictionary_comparison",
     "Disentanglement": "lenses.disentangle",
@@ -103,6 +110,8 @@ _PUBLIC = {
     "ModelError": "errors",
     "Preprocess": "preprocess",
     "Responses": "responses",
+    "Segments": "lenses.tokens_segments",
+    "SelfConsistency": "lenses.tokens_learned",
     "SettingsError": "errors",
     "Site": "models.site",
     "SiteError": "errors",
@@ -127,6 +136,7 @@ _PUBLIC = {
     "compare": "lenses.structure_comparison",
     "compare_dictionaries": "dictionary_comparison",
     "concepts": "lenses.align_colors",
+    "context_scores": "lenses.tokens_text",
     "dataset": "datasets",
     "dictionary_report": "pages",
     "disentangle": "lenses.disentangle",
@@ -139,6 +149,7 @@ _PUBLIC = {
     "llm_rank": "judges.llm_rank",
     "load": "subjects",
     "ncut": "lenses.align_cut",
+    "object_mask": "lenses.tokens_segments",
     "object_masks": "baselines.masks",
     "open_attention": "attention",
     "patch": "hooks",
@@ -146,6 +157,7 @@ _PUBLIC = {
     "raw_attention": "baselines.rollout",
     "record": "recording",
     "scenes": "scenery",
+    "segment": "lenses.tokens_segments",
     "spectral_tsne": "lenses.align_colors",
     "split_weights": "kernels.split_weights",
     "steer": "steering",

@@ -1,8 +1,11 @@
-"""Token maps straight from equations 4 and 5: one backward pass a token, whole matrices, any subject."""
+"""Token maps straight from equations 4 and 5: one backward pass a token, whole matrices, any subject; eq. 6 and 7."""
 
 from __future__ import annotations
 
+import numpy as np
 import torch
+from scipy.cluster.hierarchy import fcluster, linkage
+from scipy.spatial.distance import pdist
 from torch import Tensor
 
 import vitreous as vt
@@ -63,3 +66,26 @@ def slow_maps(rows: Tensor, tokens, prefix: int, own: str = "max_of_others") -> 
                 others = [float(v) for k, v in enumerate(row) if k != token - prefix]
                 row[token - prefix] = max(others)
     return maps
+
+
+def slow_segments(maps: np.ndarray, k: int, method: str) -> tuple[np.ndarray, np.ndarray]:
+    """Clusters (token,) of maps (token, row, column), and the labels (row, column) of eq. 6 and 7."""
+    scaled = np.stack([(m - m.min()) / (m.max() - m.min()) for m in maps.astype(np.float64)])
+    clusters = fcluster(linkage(pdist(scaled.reshape(len(maps), -1)), method), k, "maxclust")
+    labels = np.zeros(maps.shape[1:], int)
+    for y in range(maps.shape[1]):
+        for x in range(maps.shape[2]):
+            sums = {c: sum(scaled[i, y, x] for i in range(len(maps)) if clusters[i] == c) for c in set(clusters)}
+            labels[y, x] = max(sums, key=sums.get)
+    return clusters, labels
+
+
+def slow_loss(z: np.ndarray, noisy: dict[int, np.ndarray], segment_of: dict[int, int], theta: np.ndarray) -> float:
+    """Eq. 11 for one picture: z (token, channel), z̃ of each segment, and the segment that each token is in."""
+    total = 0.0
+    for c, other in noisy.items():
+        for i in range(len(z)):
+            if segment_of.get(i) == c:
+                w = theta[i] / np.sqrt((theta[i] ** 2).sum())
+                total += float(w @ (z[i] - other[i])) ** 2
+    return total

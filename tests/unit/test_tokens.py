@@ -20,10 +20,11 @@ from vitreous.laws import example_input
 from vitreous.lenses.tokens_read import Reader
 from vitreous.lenses.tokens_watch import Unread
 
-sys.path[:0] = [str(Path(__file__).parents[1] / name) for name in ("conformance", "reference")]
-from zoo import ZOO, build  # noqa: E402
+sys.path.insert(0, str(Path(__file__).parents[1] / "conformance"))
+sys.path.insert(0, str(Path(__file__).parents[1] / "reference"))
+from zoo import ZOO, build
 
-from tokens import slow_maps, slow_rows  # noqa: E402
+from tokens import slow_maps, slow_rows
 
 WEIGHTS = torch.randn(32, generator=torch.Generator().manual_seed(3))
 X = torch.randn(2, 3, 32, 32, generator=torch.Generator().manual_seed(1))
@@ -152,7 +153,7 @@ def test_chunks_groups_and_shorter_ways_change_nothing(variant, order, formed, m
     expected = slow_rows(subject, x, 2, tokens, WEIGHTS.double(), order)
     monkeypatch.setattr(token_backward, "cheaper_formed", lambda *_: formed)
     direct = formed and variant not in ("HF Llama", "timm ViT, qk-norm, SwiGLU")  # nothing lies between
-    monkeypatch.setattr(AttentionPart, "cheaper_direct", property(lambda part: direct))
+    monkeypatch.setattr(AttentionPart, "cheaper_direct", property(lambda _: direct))
     for budget, rows in ((2**14, 30), (2**16, 1024), (2**27, 1024)):
         monkeypatch.setattr(token_backward, "ROWS", rows)
         settings = {"order": order, "dtype": torch.float64, "budget": budget}

@@ -180,7 +180,7 @@ class _Pass:
             here = slice(place.start + chunk.start, place.start + chunk.stop)
             y = attention_spread(part.first(reach), g, own, partial(self.chain.start, place=here), self.length, last)
             if y is not None:
-                y[:, own, torch.arange(len(own))] += g[:, :, 0]
+                y[:, own, torch.arange(len(own), device=own.device)] += g[:, :, 0]
                 self.g[:, reach:, here] = 0
                 self.g[:, :reach, here] = y
 
@@ -235,7 +235,8 @@ class _Printed:
 
     def start(self, P: Tensor, place: slice) -> None:
         own = self.tokens[place]
-        self.product[:, range(place.start, place.stop), own, : P.shape[-1]] += P.relu().mean(1)
+        seeds = torch.arange(place.start, place.stop, device=own.device)
+        self.product[:, seeds, own, : P.shape[-1]] += P.relu().mean(1)
 
     def step(self, P: Tensor, place: slice) -> None:
         length = P.shape[2]
@@ -244,4 +245,4 @@ class _Printed:
         product += more @ product
 
     def rows(self) -> Tensor:
-        return self.product[:, torch.arange(len(self.tokens)), self.tokens]
+        return self.product[:, torch.arange(len(self.tokens), device=self.tokens.device), self.tokens]

@@ -111,16 +111,21 @@ class TokenMaps:
         With a `size`, or if the pictures' own sizes are not known, all are as large as that, or as the model's input.
         `scale` brings each map to [0, 1] first.
         """
-        if self.grid is None or self.size is None:
+        if self.grid is None:
             raise SettingsError("texts have no pixels", given=self)
         if mode not in MODES:
             raise SettingsError("unknown mode", given=mode, accepted=MODES)
         maps = self.scaled if scale else self.maps
+        return [self.enlarge(k, one, mode, size) for k, one in enumerate(maps)]
+
+    def enlarge(
+        self, sample: int, maps: np.ndarray, mode: Mode = "bilinear", size: Size | tuple[int, int] | None = None
+    ) -> np.ndarray:
+        """Any maps (..., row, column) on the patch grid of one sample, in the pixels that `upsample` would give."""
+        assert self.size is not None
         if size is not None or self.frames is None:
-            wanted = Size(*(size or self.size))
-            frame = Frame(wanted, self.size, 0, 0, self.size)
-            return [frame.to_pixels(one, mode) for one in maps]
-        return [frame.to_pixels(one, mode) for frame, one in zip(self.frames, maps, strict=True)]
+            return Frame(Size(*(size or self.size)), self.size, 0, 0, self.size).to_pixels(maps, mode)
+        return self.frames[sample].to_pixels(maps, mode)
 
     # -- on disk
 

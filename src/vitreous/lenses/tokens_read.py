@@ -31,9 +31,12 @@ Places = Tensor | slice
 
 @dataclass(frozen=True)
 class _Role:
-    """Of one branch: the number of its norm among those that ran, where it stands, and that of one inside if any."""
+    """Of one branch: the number of its norm among those that ran, where it stands, and that of one inside if any.
 
-    norm: int
+    There is none where the model puts an identity in its place.
+    """
+
+    norm: int | None
     stands: Literal["before", "after", "stream"]
     inside: int | None
 
@@ -120,10 +123,10 @@ def _linears(seen: Seen) -> tuple[list[Linear], Linear, list[Linear], Linear]:
 
 def _role(seen: Seen, module: nn.Module, entry: Linear, end: Linear, normed_stream: bool) -> _Role:
     number = next((k for k, norm in enumerate(seen.norms) if norm.module is module), None)
-    if number is None:
+    if number is None and not isinstance(module, nn.Identity):
         raise Unread("a norm that was passed over")
     inside = next((k for k, norm in enumerate(seen.norms) if k != number and _feeds(norm, end)), None)
-    if _feeds(seen.norms[number], entry):
+    if number is None or _feeds(seen.norms[number], entry):
         return _Role(number, "before", inside)
     return _Role(number, "stream" if normed_stream else "after", inside)
 
@@ -176,7 +179,7 @@ def _described(plan: Plan, seen: Seen, attended: Tensor, added: Tensor) -> Layer
     first, out, inner, last = _linears(seen)
     norms, streams = [], []
     for role in plan.roles:
-        made = {role.stands: _norm(seen.norms[role.norm])}
+        made = {} if role.norm is None else {role.stands: _norm(seen.norms[role.norm])}
         inside = None if role.inside is None else _norm(seen.norms[role.inside])
         norms.append(Norms(made.get("before"), inside, made.get("after")))
         streams.append(made.get("stream"))

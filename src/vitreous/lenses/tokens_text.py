@@ -1,0 +1,94 @@
+"""Which words of a context does a summary rest on? Token contribution scores (ULTra, eq. 13).
+
+λ_i is the mean, over the tokens of the summary, of what the context's token i counts for them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from vitreous.errors import ModelError, SettingsError
+from vitreous.lenses.tokens import Target, token_maps
+from vitreous.lenses.tokens_inputs import check_positions, token_ids
+from vitreous.models.subject import Subject
+
+
+@dataclass(frozen=True, eq=False)
+class ContextScores:
+    """`scores` float32 (context token,) are λ of eq. 13, `words` the tokens as text; `rows` (summary token, context
+    token) is what the mean is taken of.
+    """
+
+    scores: np.ndarray
+    words: tuple[str, ...]
+    rows: np.ndarray
+    summary: tuple[str, ...]
+    block: int
+    settings: Mapping[str, Any]
+
+    def __len__(self) -> int:
+        return len(self.scores)
+
+    def top(self, share: float) -> np.ndarray:
+        """Positions of the highest-scored share of the context, in order; at least one."""
+        if not 0 < share <= 1:
+            raise SettingsError("share is above 0 and at most 1", given=share)
+        count = max(1, round(share * len(self.scores)))
+        return np.sort(np.argsort(-self.scores, kind="stable")[:count])
+
+
+def context_scores(
+    subject: Subject,
+    context: str | Sequence[int],
+    summary: str | Sequence[int],
+    block: int = -1,
+    *,
+    separator: str | Sequence[int] | None = None,
+    target: Target = "sum",
+    progress: bool = True,
+) -> ContextScores:
+    """Scores of a context's tokens for a summary that follows it, in a causal language model.
+
+    Texts, or token ids. The `separator`, a line break between texts unless another is given, is not scored.
+
+    >>> found = vt.context_scores(subject, "Tom had a red ball. It was lost.", "Tom lost his ball.")
+    >>> sorted(zip(found.scores, found.words))[-3:]
+    """
+    if subject.modality != "text":
+        raise ModelError(f"{subject.name} takes pictures: it has no context to read", given=subject.family.name)
+    if separator is None:
+        separator = "\n" if isinstance(context, str) else []
+    before, between, after = _ids(subject, context, separator, summary)
+    ids = [*before, *between, *after]
+    check_positions(subject, len(ids))
+    first = len(before) + len(between)
+    maps = token_maps(subject, [ids], block, range(first, len(ids)), target, own="keep", progress=progress)
+    if not np.allclose(np.triu(maps.scores[0], first + 1), 0):
+        raise ModelError(f"{subject.name} is not causal: its tokens look ahead", given=subject.family.name)
+    rows = maps.scores[0, :, : len(before)]
+    settings = {**maps.settings, "separator": separator if isinstance(separator, str) else list(separator)}
+    words, said = _words(subject, before), _words(subject, after)
+    return ContextScores(rows.mean(0), words, rows, said, maps.block, settings)
+
+
+def _ids(subject: Subject, *texts: str | Sequence[int]) -> list[list[int]]:
+    """Token ids of context, separator and summary; a token that opens every text stays before the first one only."""
+    config: Any = subject.root.config if subject.family.source == "hf" else None
+    opening = {} if config is None else {config.to_dict().get("bos_token_id")}
+    found = []
+    for k, text in enumerate(texts):
+        (ids,) = token_ids(subject, text if isinstance(text, str) else [text]) if len(text) else ([],)
+        found.append(ids[1:] if k and isinstance(text, str) and ids and ids[0] in opening else ids)
+    if not found[0] or not found[2]:
+        raise SettingsError("a context and a summary of at least one token each", given=(texts[0], texts[2]))
+    return found
+
+
+def _words(subject: Subject, ids: Sequence[int]) -> tuple[str, ...]:
+    if subject.tokenizer is None:
+        return tuple(str(token) for token in ids)
+    return tuple(subject.tokenizer.decode([token]) for token in ids)
