@@ -192,20 +192,29 @@ def size_for(subject: vt.Subject, image: Image.Image, patches: int) -> tuple[int
 
 
 def maps_of(
-    subject: vt.Subject, shown: Shown, method: str, blocks: Sequence[int], folder: Path, patches: int = PATCHES
+    subject: vt.Subject,
+    shown: Shown,
+    method: str,
+    blocks: Sequence[int],
+    folder: Path,
+    weights: np.ndarray | None = None,
 ) -> list[vt.TokenMaps]:
-    """Maps of all tokens of one picture after some blocks, by one of `METHODS`, kept in a folder."""
+    """Maps of all tokens of one picture after some blocks, by one of `METHODS`, kept in a folder.
+
+    With `weights` (channel,) they are those of the lens with f(z) = ⟨z, w⟩, whatever the method is called.
+    """
     paths = [folder / subject.name / f"{shown.id}-{method}-{block}.npz" for block in blocks]
     missing = [(block, path) for block, path in zip(blocks, paths, strict=True) if not path.exists()]
     if missing:
-        size = size_for(subject, shown.image, patches)
-        found = METHODS[method](subject, [shown.image], [block for block, _ in missing], size)
+        size = size_for(subject, shown.image, PATCHES)
+        make = METHODS[method] if weights is None else _lens(weights)
+        found = make(subject, [shown.image], [block for block, _ in missing], size)
         for one, (_, path) in zip(found, missing, strict=True):
             one.save(path)
     return [vt.TokenMaps.load(path) for path in paths]
 
 
-def _lens(target: str) -> Callable[..., Sequence[vt.TokenMaps]]:
+def _lens(target: str | np.ndarray) -> Callable[..., Sequence[vt.TokenMaps]]:
     def make(subject: vt.Subject, images: list, blocks: list[int], size: tuple[int, int]) -> Sequence[vt.TokenMaps]:
         # half the time of float32; maps of a picture correlate with those of float32 above 0.999
         return vt.token_maps(subject, images, blocks, target=target, size=size, dtype="bfloat16", progress=False)
@@ -218,6 +227,25 @@ def _each(make: Callable[..., vt.TokenMaps]) -> Callable[..., Sequence[vt.TokenM
         return [make(subject, images, block, size=size, progress=False) for block in blocks]
 
     return made
+
+
+def learned_weights(data: Path, model: str, pictures: int, without: set[str], folder: Path) -> np.ndarray:
+    """w (channel,) by self-consistency from pictures of voc_animals that are not in `without`: one for all tokens.
+
+    Pictures are small here (6 x 6 patches for dinov2s_saliency) and fewer than the paper's 256, to learn in minutes; one
+    w for all tokens can serve grids of several shapes.
+    """
+    path = folder / f"{model}-{pictures}.npy"
+    if not path.exists():
+        subject = backbone(data, model)
+        images = [p.image for p in collection(data, "voc_animals", 999).pictures if p.id not in without]
+        images = images[:: max(1, len(images) // pictures)][:pictures]
+        size = 6 * PATCH if model.startswith("dinov2s") else None
+        fit = vt.SelfConsistency(samples=pictures, shared=True).fit(subject, images, size=size, progress=False)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        np.save(path, fit.weights[0])
+        np.save(path.with_suffix(".losses.npy"), fit.losses)
+    return np.load(path)
 
 
 METHODS: dict[str, Callable[..., Sequence[vt.TokenMaps]]] = {

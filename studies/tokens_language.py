@@ -133,9 +133,7 @@ def log_probability(subject: vt.Subject, text: Read, kept: Sequence[np.ndarray],
 
 
 def lens(subject: vt.Subject, text: Read, target: str = "sum", block: int = -1) -> np.ndarray:
-    summary = list(range(len(text.context), len(text.context) + len(text.summary)))
-    found = vt.token_maps(subject, text.ids.tolist(), block=block, tokens=summary, target=target, progress=False)
-    return found.scores[0, :, : len(text.context)].mean(0)
+    return vt.context_scores(subject, text.context, text.summary, block, target=target, progress=False).scores
 
 
 def flow(make: Callable[..., vt.TokenMaps], subject: vt.Subject, text: Read) -> np.ndarray:

@@ -31,7 +31,18 @@ import numpy as np
 import torch
 
 import vitreous as vt
-from tokens_inputs import PATCHES, Collection, Shown, backbone, classifier, collection, control, maps_of, size_for
+from tokens_inputs import (
+    PATCHES,
+    Collection,
+    Shown,
+    backbone,
+    classifier,
+    collection,
+    control,
+    learned_weights,
+    maps_of,
+    size_for,
+)
 from vitreous.evidence.bootstrap import Estimate
 from vitreous.evidence.regions import Regions, over_scales, score_regions
 from vitreous.evidence.segments import join_segments, over_dataset, pair_segments, per_image, segment_means
@@ -41,7 +52,7 @@ from vitreous.render import to_png
 from vitreous.views.tokens import segment_panel
 
 OUT = Path(__file__).parent / "results"
-PICTURES, FIXED, SCALES = 12, 6, (2, 3, 4, 6, 8, 12)
+PICTURES, LEARNED, FIXED, SCALES = 12, 32, 6, (2, 3, 4, 6, 8, 12)
 CLASSES, PEOPLE = ("voc_animals", "pets", "camvid"), "bsds500_test"
 Labels = dict[int, np.ndarray]
 
@@ -50,10 +61,16 @@ Labels = dict[int, np.ndarray]
 
 
 def lens(
-    subject: vt.Subject, shown: Shown, ks: Sequence[int], folder: Path, method: str, linkage: str = "ward"
+    subject: vt.Subject,
+    shown: Shown,
+    ks: Sequence[int],
+    folder: Path,
+    method: str,
+    linkage: str = "ward",
+    weights: np.ndarray | None = None,
 ) -> Labels:
     """`linkage` is one of vt.segment's, and "ward, mean" weighs clusters equally."""
-    (found,) = maps_of(subject, shown, method, [subject.depth - 1], folder)
+    (found,) = maps_of(subject, shown, method, [subject.depth - 1], folder, weights)
     name, _, weigh = linkage.partition(", ")
     cut = vt.segment(found, k=ks[0], linkage=name, weigh=weigh or "sum")
     return {k: cut.at(k=k).labels()[0] for k in ks}
@@ -137,13 +154,19 @@ def otsu(values: np.ndarray, bins: int = 128) -> float:
 # -- everything of one model on one set
 
 
-def methods(data: Path, model: str, work: Path, name: str) -> dict[str, Callable[[Shown, Sequence[int]], Labels]]:
+def methods(
+    data: Path, model: str, work: Path, name: str, pictures: int
+) -> dict[str, Callable[[Shown, Sequence[int]], Labels]]:
     """What cuts pictures, by name; class maps give two segments whatever is asked for."""
     subject, folder = backbone(data, model), work / "maps" / name
     chance = control(subject)
+    w = learned_weights(
+        data, model, LEARNED, {p.id for p in collection(data, CLASSES[0], pictures).pictures}, work / "w"
+    )
     given: dict[str, Callable[[Shown, Sequence[int]], Labels]] = {
         "tokens, sum": lambda shown, ks: lens(subject, shown, ks, folder, "sum"),
         "tokens, energy": lambda shown, ks: lens(subject, shown, ks, folder, "energy"),
+        "tokens, learned": lambda shown, ks: lens(subject, shown, ks, folder, "learned", weights=w),
         **{
             f"tokens, sum, {linkage}": partial(_linked, subject, folder, linkage)
             for linkage in ("ward, mean", "average", "average, mean", "complete", "single")
@@ -173,7 +196,7 @@ def wanted(shown: Shown) -> tuple[int, ...]:
 
 def label_maps(data: Path, model: str, given: Collection, work: Path) -> dict[str, list[Labels]]:
     """{method: label maps of each picture by the number of segments}, kept in a folder."""
-    cutters = methods(data, model, work, given.name)
+    cutters = methods(data, model, work, given.name, len(given.pictures))
     found: dict[str, list[Labels]] = {method: [] for method in cutters}
     for shown in given.pictures:
         for method, cut in cutters.items():
