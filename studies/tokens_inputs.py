@@ -232,8 +232,8 @@ def _each(make: Callable[..., vt.TokenMaps]) -> Callable[..., Sequence[vt.TokenM
 def learned_weights(data: Path, model: str, pictures: int, without: set[str], folder: Path) -> np.ndarray:
     """w (channel,) by self-consistency from pictures of voc_animals that are not in `without`: one for all tokens.
 
-    Pictures are small here (6 x 6 patches for dinov2s_saliency) and fewer than the paper's 256, to learn in minutes; one
-    w for all tokens can serve grids of several shapes.
+    Pictures are small here (6 x 6 patches for dinov2s_saliency) and fewer than the paper's 256, to learn in minutes.
+    One w for all tokens can serve grids of several shapes.
     """
     path = folder / f"{model}-{pictures}.npy"
     if not path.exists():
