@@ -16,6 +16,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
+from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
@@ -93,6 +94,12 @@ class Segments:
             outside = np.isnan(large[0])
             found.append(np.where(outside, -1, np.nan_to_num(large).argmax(0)).astype(np.int32))
         return found
+
+    def save(self, folder: str | Path) -> list[Path]:
+        """Writes label pictures as VOC's (`labels/ID.png`), COCO's run lengths (`segments.json`), clusters (npz)."""
+        from vitreous.lenses.tokens_files import save_segments
+
+        return save_segments(self, folder)
 
 
 def segment(

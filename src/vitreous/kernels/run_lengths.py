@@ -1,0 +1,60 @@
+"""Masks as run lengths, the way COCO writes them: down each column in turn, background first.
+
+The compressed form writes each length as its difference to the one two before, in digits of five bits, lowest first, as
+characters from "0" on; a bit says that more digits follow, and the last digit's highest bit is the sign.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from vitreous.errors import SettingsError
+
+
+def run_lengths(mask: np.ndarray) -> list[int]:
+    """bool (row, column) -> lengths of runs, the first of which is background and may be 0."""
+    if mask.ndim != 2 or not mask.size:
+        raise SettingsError("a mask is (row, column)", given=mask.shape)
+    flat = np.concatenate([[False], np.asarray(mask, bool).ravel(order="F")])
+    starts = np.flatnonzero(flat[1:] != flat[:-1])
+    return np.diff(np.concatenate([[0], starts, [flat.size - 1]])).tolist()
+
+
+def mask_of(lengths: list[int], size: tuple[int, int]) -> np.ndarray:
+    """The mask again: bool (row, column)."""
+    inside = np.arange(len(lengths)) % 2 == 1
+    flat = np.repeat(inside, lengths)
+    if flat.size != size[0] * size[1]:
+        raise SettingsError("run lengths that do not fill the mask", given=flat.size, accepted=f"{size[0] * size[1]}")
+    return flat.reshape(size, order="F")
+
+
+def compress(lengths: list[int]) -> str:
+    """Lengths as COCO's text."""
+    out = []
+    for k, length in enumerate(lengths):
+        left = length - (lengths[k - 2] if k > 2 else 0)
+        while True:
+            digit, left = left & 31, left >> 5
+            done = left == (-1 if digit & 16 else 0)
+            out.append(chr(48 + digit + (0 if done else 32)))
+            if done:
+                break
+    return "".join(out)
+
+
+def decompress(text: str) -> list[int]:
+    """COCO's text as lengths."""
+    lengths: list[int] = []
+    value = shift = 0
+    for letter in text:
+        digit = ord(letter) - 48
+        value |= (digit & 31) << shift
+        shift += 5
+        if digit & 32:
+            continue
+        if digit & 16:
+            value -= 1 << shift
+        lengths.append(value + (lengths[-2] if len(lengths) > 2 else 0))
+        value = shift = 0
+    return lengths
