@@ -93,23 +93,29 @@ def parse_numbers(what: str, text: str) -> list[int] | None:
 
 
 def open_data(data: str, subject: Subject, split: str | None, on_error: str, seed: int) -> ImageSet | TextSet:
-    """What DATA names: scenes, a published layout, texts for a language model, or pictures."""
-    from vitreous.datasets import LAYOUTS, dataset
-    from vitreous.images import ImageSet
-    from vitreous.scenery import scenes
+    """What DATA names: texts for a language model, else pictures."""
     from vitreous.texts import TextSet
 
-    kind, colon, rest = data.partition(":")
     if subject.modality == "text":
         path = Path(data)
         if not path.is_file():
             raise SettingsError(f"{subject.name} reads texts", given=data, accepted="a text file, one text a line")
         return TextSet.from_texts(path.read_text().splitlines(), subject.tokenizer)
+    size = subject.preprocess.size if subject.preprocess else (64, 64)
+    return open_pictures(data, min(size), split, on_error, seed)
+
+
+def open_pictures(data: str, size: int, split: str | None, on_error: str, seed: int) -> ImageSet:
+    """Scenes, a published layout, or pictures."""
+    from vitreous.datasets import LAYOUTS, dataset
+    from vitreous.images import ImageSet
+    from vitreous.scenery import scenes
+
+    kind, colon, rest = data.partition(":")
     if colon and kind == "scenes":
         if not rest.isdigit():
             raise SettingsError("scenes:N needs a number", given=data, accepted="scenes:512")
-        size = subject.preprocess.size if subject.preprocess else (64, 64)
-        return scenes(int(rest), size=min(size), seed=seed)
+        return scenes(int(rest), size=size, seed=seed)
     if colon and kind in LAYOUTS:
         return dataset(kind, rest, split, on_error=on_error)  # type: ignore[arg-type]
     images = ImageSet.open(data, on_error=on_error)

@@ -111,7 +111,7 @@ class Target:
 
 def _target(wanted: Responses, held_out: float, seed: int) -> Target:
     order = np.random.default_rng(seed).permutation(len(wanted))
-    many = max(1, round(held_out * len(wanted)))
+    many = max(2, round(held_out * len(wanted)))  # one image has no variance to explain
     tested, trained = np.sort(order[:many]), np.sort(order[many:])
     centre, spread = wanted.values[trained].mean(0), wanted.values[trained].std(0)
     spread = np.where(spread > 0, spread, 1).astype(np.float32)

@@ -36,8 +36,7 @@ class ChannelAlign:
 
     def __repr__(self) -> str:
         models = sorted({model for model, _ in self.slots})
-        r2 = float(np.nanmean(self.score()["all"]))
-        return f"ChannelAlign({len(self.slots)} layers of {', '.join(models)}; held-out R² {r2:.3f})"
+        return f"ChannelAlign({len(self.slots)} layers of {', '.join(models)}; held-out R² {self.means()['all']:.3f})"
 
     def map_of(self, model: str, layer: str) -> np.ndarray:
         if (model, layer) not in self.slots:
@@ -69,6 +68,11 @@ class ChannelAlign:
         if unknown := sorted(set(rois or ()) - set(regions)):
             raise SettingsError("no such regions", given=unknown, accepted=sorted(regions))
         return {name: r2[mask] for name, mask in regions.items() if rois is None or name in rois}
+
+    def means(self) -> dict[str, float]:
+        """Mean R² of every region and of `all`, over responses that vary."""
+        there = {name: values[np.isfinite(values)] for name, values in self.score().items()}
+        return {name: float(values.mean()) if len(values) else float("nan") for name, values in there.items()}
 
     def channels_of(self, roi: str, count: int) -> np.ndarray:
         """int64 (count,): the channels of the shared space whose weights for one region are largest (Figure 2)."""

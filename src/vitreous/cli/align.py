@@ -1,0 +1,146 @@
+"""Commands of the align lens: a cut over stores, and an alignment of several models."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import numpy as np
+import typer
+
+from vitreous.cli.options import Device, Json, Seed, app, open_pictures, plain_errors
+from vitreous.errors import SettingsError
+
+if TYPE_CHECKING:
+    from vitreous.responses import Responses
+    from vitreous.store import Store
+
+SHOWN = 64  # pixels of a scene in the mosaic
+Stores = Annotated[list[Path], typer.Argument(help="Folders of stores of the same pictures, one a model.")]
+Sites = Annotated[str, typer.Option(help="Which recorded sites are layers.")]
+
+
+@app.command()
+def ncut(
+    stores: Stores,
+    out: Annotated[Path, typer.Option(help="Folder for eigenvectors, colours and a mosaic.")],
+    sites: Sites = "blocks.*.attn.out",
+    eigenvectors: Annotated[int, typer.Option(min=2)] = 20,
+    method: Annotated[str, typer.Option(help="auto, exact, low_rank or paper.")] = "auto",
+    alignment: Annotated[Path | None, typer.Option(help="Folder of `vitreous align`: cut in its space.")] = None,
+    data: Annotated[str | None, typer.Option(help="The pictures that were recorded, for the mosaic.")] = None,
+    shown: Annotated[int, typer.Option(help="Pictures in the mosaic.", min=1)] = 4,
+    seed: Seed = 0,
+    device: Annotated[str, typer.Option(help="cpu or cuda.")] = "cpu",
+    as_json: Json = False,
+) -> None:
+    """Cuts the patches of all pictures, layers and models into concepts, and colours them."""
+    import vitreous as vt
+
+    with plain_errors():
+        opened = _open(stores)
+        pictures = None
+        if data is not None:
+            store = next(iter(opened.values()))
+            pictures = open_pictures(data, SHOWN, None, "raise", seed)
+            if tuple(pictures.ids) != store.ids:
+                raise SettingsError(
+                    "these are not the pictures that were recorded", given=data, remedy="--seed, or --data"
+                )
+        read = None if alignment is None else vt.ChannelAlign.load(alignment).transform
+        wanted: dict[str, Any] = {"sites": sites, "method": method, "read": read, "seed": seed, "device": device}
+        spectral = vt.ncut(opened, eigenvectors, progress=sys.stderr.isatty(), **wanted)
+        shades = vt.colors(vt.spectral_tsne(spectral, 3, seed=seed))
+        spectral.save(out)
+        np.save(out / "colours.npy", shades)
+        files = ["spectral.npz", "colours.npy"]
+        if pictures is not None:
+            from vitreous.render import to_png
+            from vitreous.views.align import color_mosaic
+
+            some = np.linspace(0, len(pictures) - 1, min(shown, len(pictures))).round().astype(int).tolist()
+            (out / "mosaic.png").write_bytes(to_png(color_mosaic(spectral, shades, pictures, pictures=some), width=9))
+            files.append("mosaic.png")
+    facts = {"nodes": len(spectral), "method": spectral.method, "models": list(opened), "folder": str(out)}
+    facts |= {"eigenvalues": [round(float(value), 5) for value in spectral.eigenvalues], "files": files}
+    if as_json:
+        typer.echo(json.dumps(facts, indent=1))
+    else:
+        typer.echo(f"{len(spectral):,} patches of {', '.join(opened)}, {spectral.method}: {out.resolve()}")
+        typer.echo("  " + ", ".join(files))
+
+
+@app.command()
+def align(
+    stores: Stores,
+    responses: Annotated[Path, typer.Option(help=".npy (image, response), .npz, or an Algonauts 2023 subject.")],
+    out: Annotated[Path, typer.Option(help="Folder for the alignment; the same folder goes on.")],
+    sites: Sites = "blocks.*.attn.out",
+    width: Annotated[int, typer.Option(min=1, help="Channels of the shared space.")] = 256,
+    lambda_eigen: Annotated[float, typer.Option(help="Weight of the eigen-constraint.")] = 1.0,
+    epochs: Annotated[int, typer.Option(min=1)] = 200,
+    seed: Seed = 0,
+    device: Device = "cpu",
+    as_json: Json = False,
+) -> None:
+    """Brings layers of several models into one channel space that predicts responses. Killed, it goes on."""
+    import vitreous as vt
+
+    with plain_errors():
+        found = vt.align(
+            _open(stores),
+            _responses(responses),
+            sites=sites,
+            width=width,
+            lambda_eigen=lambda_eigen,
+            epochs=epochs,
+            out=out,
+            seed=seed,
+            device=device,
+            progress=sys.stderr.isatty(),
+        )
+    score = {name: round(value, 4) for name, value in found.means().items()}
+    facts = {"folder": str(out), "layers": len(found.slots), "epochs": len(found.log), "held-out R2": score}
+    typer.echo(json.dumps(facts, indent=1) if as_json else f"{found!r}  {out.resolve()}")
+
+
+def _open(folders: list[Path]) -> dict[str, Store]:
+    """By name of the model; stores of one model by the names of their folders."""
+    from vitreous.store import Store
+
+    opened = [Store.open(folder) for folder in folders]
+    names = [str(store.manifest.model["name"]) for store in opened]
+    if len(set(names)) < len(names):
+        names = [folder.resolve().name for folder in folders]
+    if len(set(names)) < len(names):
+        raise SettingsError("two stores have the same name", given=names, remedy="rename a folder")
+    if len({store.ids for store in opened}) > 1:
+        raise SettingsError("the stores are of different pictures", given=[str(folder) for folder in folders])
+    return dict(zip(names, opened, strict=True))
+
+
+def _responses(path: Path) -> Responses:
+    import vitreous as vt
+
+    if path.is_dir():
+        return vt.algonauts(path)
+    arrays = _arrays(path)
+    if "responses" not in arrays:
+        raise SettingsError("no array `responses` in the file", given=str(path), accepted=sorted(arrays))
+    rois = {name.removeprefix("roi."): value for name, value in arrays.items() if name.startswith("roi.")}
+    return vt.Responses(arrays["responses"], rois, name=path.stem)
+
+
+def _arrays(path: Path) -> dict[str, np.ndarray]:
+    try:
+        stored = np.load(path, allow_pickle=False)
+        if isinstance(stored, np.ndarray):
+            return {"responses": stored}
+        with stored:
+            return dict(stored)
+    except (OSError, ValueError, EOFError) as error:
+        raise SettingsError(
+            "responses cannot be read", given=str(path), accepted=".npy (image, response), .npz with `responses`"
+        ) from error
