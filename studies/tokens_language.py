@@ -91,19 +91,18 @@ class Read:
 
 @torch.inference_mode()
 def own_stories(subject: vt.Subject, count: int, seed: int = 0) -> list[Read]:
-    """Stories that the model wrote, each begun with a word that begins sentences."""
+    """Stories that the model wrote from the first word on, drawn from its probabilities."""
     generator = torch.Generator().manual_seed(seed)
-    openings = ("Once", "One day", "There was", "Lily", "Tom", "The", "A little", "Sara")
-    starts = [subject.inputs(text)[0].tolist() for text in openings]
-    texts = []
-    for k in range(count):
-        ids = list(starts[k % len(starts)])
-        while len(ids) < CONTEXT + SUMMARY:
-            p = (subject(torch.tensor([ids]))[0, -1] / TEMPERATURE).softmax(-1)
-            p[:3] = 0  # no end of a text
-            ids.append(int(torch.multinomial(p, 1, generator=generator)))
-        texts.append(Read(tuple(ids[:CONTEXT]), tuple(ids[CONTEXT:])))
-    return texts
+    ids = torch.ones(count, 1, dtype=torch.long)  # the token that starts a text
+    step, past = ids, None
+    while ids.shape[1] < CONTEXT + SUMMARY:
+        out = subject.module(step, past_key_values=past, use_cache=True)
+        past = out.past_key_values
+        p = (out.logits[:, -1] / TEMPERATURE).softmax(-1)
+        p[:, :3] = 0  # no end of a text
+        step = torch.multinomial(p, 1, generator=generator)
+        ids = torch.cat([ids, step], 1)
+    return [Read(tuple(row[:CONTEXT]), tuple(row[CONTEXT:])) for row in ids.tolist()]
 
 
 def written(subject: vt.Subject) -> list[Read]:
