@@ -57,6 +57,14 @@ def test_the_tree_is_cut_again_without_new_maps(scenery, monkeypatch):
     assert (found.at(k=64).counts == 64).all()
 
 
+def test_fewer_pictures(scenery):
+    found = vt.segment(scenery[1], 4)
+    some = found[2:4]
+    assert len(some) == 2 and some.maps.ids == scenery[1].ids[2:4]
+    np.testing.assert_array_equal(some.grid, found.grid[2:4])
+    np.testing.assert_array_equal(found[-1].labels()[0], found.labels()[-1])
+
+
 def test_clusters_are_numbered_in_the_order_of_first_tokens(scenery):
     for clusters in vt.segment(scenery[1], 7).clusters:
         assert [int(c) for c in dict.fromkeys(clusters.tolist())] == list(range(7))

@@ -5,7 +5,8 @@ from vitreous.cli import recording  # isort: skip
 from vitreous.cli import lenses  # isort: skip
 from vitreous.cli import dictionaries  # isort: skip
 from vitreous.cli import align  # isort: skip
+from vitreous.cli import tokens  # isort: skip
 from vitreous.cli import training  # isort: skip
 from vitreous.cli.options import app
 
-__all__ = ["align", "app", "dictionaries", "lenses", "recording", "training"]
+__all__ = ["align", "app", "dictionaries", "lenses", "recording", "tokens", "training"]

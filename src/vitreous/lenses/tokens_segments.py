@@ -52,6 +52,12 @@ class Segments:
             f"Segments({len(self)} pictures, {counts[0]} to {counts[-1]} clusters, {self.settings['linkage']} linkage)"
         )
 
+    def __getitem__(self, key: int | slice) -> Segments:
+        """The same for fewer pictures."""
+        which = np.atleast_1d(np.arange(len(self))[key])
+        trees = tuple(self.trees[k] for k in which)
+        return replace(self, maps=self.maps[which], trees=trees, clusters=self.clusters[which])
+
     def at(self, k: int | None = None, threshold: float | None = None) -> Segments:
         """The same trees cut into k clusters, or at another share of their height."""
         if (k is None) == (threshold is None):
