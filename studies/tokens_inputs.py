@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
+import torch
 from PIL import Image
 from safetensors.torch import load_file
 from torch import Tensor, nn
@@ -248,9 +249,31 @@ def learned_weights(data: Path, model: str, pictures: int, without: set[str], fo
     return np.load(path)
 
 
+def _aimed(of: Callable[[np.ndarray], np.ndarray]) -> Callable[..., Sequence[vt.TokenMaps]]:
+    """The lens with a vector of length 1 for each token, made from what tokens are (token, channel)."""
+
+    def make(subject: vt.Subject, images: list, blocks: list[int], size: tuple[int, int]) -> Sequence[vt.TokenMaps]:
+        assert subject.preprocess is not None
+        x = torch.from_numpy(np.stack([subject.preprocess.at(*size)(image) for image in images]))
+        found = []
+        for block in blocks:
+            site = f"blocks.{block}.resid.out"
+            with torch.inference_mode(), vt.capture(subject, site, stop=True) as rec:
+                subject(x)
+            w = of(rec[site][0].numpy())
+            w = w / np.linalg.norm(w, axis=-1, keepdims=True)
+            found += _lens(w)(subject, images, [block], size)
+        return found
+
+    return make
+
+
 METHODS: dict[str, Callable[..., Sequence[vt.TokenMaps]]] = {
     "sum": _lens("sum"),
     "energy": _lens("energy"),
+    "unit sum": _aimed(np.ones_like),
+    "norm": _aimed(lambda z: z),  # the gradient of |z|
+    "own direction": _aimed(lambda z: z - z[1:].mean(0)),  # all models here have one prefix token
     "rollout": _each(vt.attention_rollout),
     "raw attention": _each(vt.raw_attention),
 }

@@ -34,6 +34,7 @@ from vitreous.views.token_text import text_html, text_picture
 OUT = Path(__file__).parent / "results"
 CONTEXT, SUMMARY, STORIES, DRAWS = 72, 20, 24, 4  # tokens, tokens, texts, random sets
 TEMPERATURE = 0.8
+PARTS = ("rates", "values", "random", "support")
 WRITTEN = (
     (
         "Tom had a red ball. He took the red ball to the park. A big dog ran to Tom and took the ball in its "
@@ -198,18 +199,23 @@ class Asked:
         return [self.known[key] for key in keys]
 
 
-def measured(asked: Asked, texts: Sequence[Read], method: str) -> Comprehensiveness:
-    pairs = ((SCORES[method](asked.subject, text), partial(asked, text)) for text in texts)
-    return comprehensiveness(pairs, fixed=[0], draws=DRAWS, seed=0)
-
-
-def kept_result(path: Path, make: Callable[[], Comprehensiveness]) -> Comprehensiveness:
+def of_text(subject: vt.Subject, text: Read, number: int, path: Path) -> dict[str, Comprehensiveness]:
+    """{method: eq. 17 of one text}, kept in a file."""
     if not path.exists():
-        found = make()
+        asked, arrays = Asked(subject), {}
+        for method, score in SCORES.items():
+            found = comprehensiveness(
+                [(score(subject, text), partial(asked, text))], fixed=[0], draws=DRAWS, seed=number
+            )
+            arrays |= {f"{method}/{part}": found.__dict__[part] for part in PARTS}
         path.parent.mkdir(parents=True, exist_ok=True)
-        np.savez(path, rates=found.rates, values=found.values, random=found.random, support=found.support)
+        np.savez(path, **arrays)
     with np.load(path) as stored:
-        return Comprehensiveness(**stored)
+        return {m: Comprehensiveness(*(stored[f"{m}/{part}"] for part in PARTS)) for m in SCORES}
+
+
+def together(parts: Sequence[Comprehensiveness]) -> Comprehensiveness:
+    return Comprehensiveness(parts[0].rates, *(np.concatenate([p.__dict__[name] for p in parts]) for name in PARTS[1:]))
 
 
 def summary(found: Comprehensiveness) -> dict[str, Any]:
@@ -275,13 +281,11 @@ def main() -> None:
     count = 3 if given.quick else given.stories
     kinds = {"own stories": own_stories(subject, count), "written": written(subject)}
     result: dict[str, Any] = {}
-    asked = Asked(subject)
     for kind, texts in kinds.items():
-        result[kind] = {}
-        for method in SCORES:
-            path = given.work / "language" / f"{kind}-{len(texts)}-{method}.npz"
-            result[kind][method] = summary(kept_result(path, partial(measured, asked, texts, method)))
-            print(kind, method, "done", flush=True)
+        folder = given.work / "language" / f"{kind}-{len(texts)}"
+        found = [of_text(subject, text, k, folder / f"{k}.npz") for k, text in enumerate(texts)]
+        result[kind] = {method: summary(together([one[method] for one in found])) for method in SCORES}
+        print(kind, "done", flush=True)
     given.out.mkdir(parents=True, exist_ok=True)
     about = {"context": CONTEXT, "summary": SUMMARY, "random sets": DRAWS, "rates": RATES, "versions": versions()}
     (given.out / "tokens_language.json").write_bytes(json_bytes({"about": about, "comprehensiveness": result}))

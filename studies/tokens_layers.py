@@ -3,10 +3,10 @@
     python studies/tokens_layers.py --data ../shared/data --work FOLDER [--quick]
 
 ITIoU (eq. 12 and 15) of the lens's maps (sum) after every second block, at thresholds from 0 to 0.95, and of other maps
-at the last block: energy, attention rollout, raw attention, the cosine of patch features, and nearness to the token,
-which knows nothing of the picture. Maps are brought to [0, 1] and to half of the picture's own pixels. A mask that
-covers everything scores the area of the class, which is given too. Maps are kept in FOLDER. Writes tokens_layers.json,
-.md and .png under --out.
+at the last block: energy, three vectors of length 1 (see tokens_segments.md), attention rollout, raw attention, the
+cosine of patch features, and nearness to the token, which knows nothing of the picture. Maps are brought to [0, 1] and
+to half of the picture's own pixels. A mask that covers everything scores the area of the class, which is given too. Maps
+are kept in FOLDER. Writes tokens_layers.json, .md and .png under --out.
 
 About 70 patches of the picture's own shape for dinov2s_saliency, 8 x 8 for tin-vit-*; the same few pictures of each set
 as in tokens_segments, maps in bfloat16. All blocks on voc_animals, the last one elsewhere.
@@ -32,7 +32,8 @@ from vitreous.views.panels import Card, Curve, Line
 OUT = Path(__file__).parent / "results"
 MODELS, SETS, PICTURES = ("dinov2s_saliency", "tin-vit-text", "tin-vit-mae"), ("voc_animals", "pets", "camvid"), 12
 BLOCKS = (0, 1, 3, 5, 7, 9, 11)
-OTHERS = ("energy", "rollout", "raw attention", "cosine of features", "nearness")
+AT_LAST = ("energy", "unit sum", "norm", "own direction", "rollout", "raw attention")
+DRAWN = ("energy", "own direction", "raw attention", "cosine of features", "nearness")
 LAST = BLOCKS[-1]
 
 
@@ -87,13 +88,13 @@ def scored(subject: vt.Subject, shown: Shown, maps: np.ndarray, leave_out: tuple
 
 def of_picture(subject: vt.Subject, shown: Shown, name: str, work: Path) -> dict[str, np.ndarray]:
     """{"block 3": ..., "rollout": ..., "objects, block 3": ...}; objects alone where background is a class."""
-    path = work / "itiou" / subject.name / name / f"{shown.id}.npz"
+    path = work / "token iou" / subject.name / name / f"{shown.id}.npz"
     if not path.exists():
         folder = work / "maps" / name
         blocks = BLOCKS if name == SETS[0] else (LAST,)
         maps = maps_of(subject, shown, "sum", blocks, folder)
         found = {f"block {b}": half(one, shown) for b, one in zip(blocks, maps, strict=True)}
-        for method in OTHERS[:3]:
+        for method in AT_LAST:
             found[method] = half(maps_of(subject, shown, method, [LAST], folder)[0], shown)
         found["cosine of features"], found["nearness"] = cosines(subject, shown), nearness(subject, shown)
         out = {key: scored(subject, shown, part, ()) for key, part in found.items()}
@@ -164,7 +165,7 @@ def curves(result: dict[str, Any], name: str) -> bytes:
         title = f"ITIoU of objects in {name} over blocks, {said}"
         figures.append(Curve(title, tuple(float(b) for b in BLOCKS), tuple(lines), "block", "ITIoU"))
     for model, by_set in result.items():
-        found, names = by_set[name], (f"block {LAST}", *OTHERS)
+        found, names = by_set[name], (f"block {LAST}", *DRAWN)
         lines = [
             Line(
                 "sum" if n.startswith("block") else n,

@@ -49,11 +49,16 @@ Maps = Callable[[vt.Subject, torch.Tensor, np.ndarray], np.ndarray]
 
 
 def lens(target: str) -> Maps:
+    """By vt.token_maps; "unit sum" and "norm" are vectors of length 1, along the sum and along the token itself."""
+
     def maps(subject: vt.Subject, x: torch.Tensor, tokens: np.ndarray) -> np.ndarray:
-        found = [
-            vt.token_maps(subject, x[k : k + 1], tokens=tokens[k].tolist(), target=target, progress=False).maps
-            for k in range(len(x))
-        ]
+        z = represent(subject)(x.numpy())
+        w = {"unit sum": np.ones_like(z), "norm": z}.get(target)
+        found = []
+        for k in range(len(x)):
+            aim = target if w is None else w[k] / np.linalg.norm(w[k], axis=-1, keepdims=True)
+            one = vt.token_maps(subject, x[k : k + 1], tokens=tokens[k].tolist(), target=aim, progress=False)
+            found.append(one.maps)
         return np.concatenate(found)
 
     return maps
@@ -90,6 +95,8 @@ FULL, SHORT = ("tin-vit-text", "dinov2s_saliency"), ("tokens, sum", "tokens, ene
 METHODS: dict[str, Maps] = {
     "tokens, sum": lens("sum"),
     "tokens, energy": lens("energy"),
+    "tokens, unit sum": lens("unit sum"),
+    "tokens, norm": lens("norm"),
     "attention rollout": of_all(vt.attention_rollout),
     "raw attention": of_all(vt.raw_attention),
     "cosine of features": similarity,

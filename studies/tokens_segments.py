@@ -9,11 +9,13 @@ Maps of all patch tokens after the last block are clustered (vt.segment) and sco
   joined by their mean features into as many clusters as there are classes.
 - bsds500_test: covering and boundary F against all people, for 2 to 12 segments.
 
-Beside the lens (sum, energy, learned) stand attention rollout and raw attention clustered in the same way, k-means of
-patch features, and maps of classes cut in two by Otsu's threshold: Grad-CAM++ and Chefer, of mean saliency for
-dinov2s_saliency and of the predicted class for tin-vit-text. Controls: the lens on shuffled weights, k-means of colour
-and place, and of place alone. dinov2s_saliency was trained to predict saliency: its own map is a reference, no rival.
-Label maps are kept in FOLDER. Writes tokens_segments.json, .md and .png under --out.
+The lens comes with the paper's sum, energy and learned w, and with three that are ours, all of length 1 (see the .md):
+the sum scaled so, the norm, and each token's difference from the mean token. Beside it stand attention rollout and raw
+attention clustered in the same way, k-means of patch features, and maps of classes cut in two by Otsu's threshold:
+Grad-CAM++ and Chefer, of mean saliency for dinov2s_saliency and of the predicted class for tin-vit-text. Controls: the
+lens on shuffled weights, k-means of colour and place, and of place alone. dinov2s_saliency was trained to predict
+saliency: its own map is a reference, no rival. Label maps are kept in FOLDER. Writes tokens_segments.json, .md and .png
+under --out.
 
 Few pictures, small ones: about 70 patches of the picture's own shape for dinov2s_saliency, 8 x 8 at 64 pixels for
 tin-vit-*. The intervals say what that costs.
@@ -166,6 +168,9 @@ def methods(
     given: dict[str, Callable[[Shown, Sequence[int]], Labels]] = {
         "tokens, sum": lambda shown, ks: lens(subject, shown, ks, folder, "sum"),
         "tokens, energy": lambda shown, ks: lens(subject, shown, ks, folder, "energy"),
+        "tokens, unit sum": lambda shown, ks: lens(subject, shown, ks, folder, "unit sum"),
+        "tokens, norm": lambda shown, ks: lens(subject, shown, ks, folder, "norm"),
+        "tokens, own direction": lambda shown, ks: lens(subject, shown, ks, folder, "own direction"),
         "tokens, learned": lambda shown, ks: lens(subject, shown, ks, folder, "learned", weights=w),
         **{
             f"tokens, sum, {linkage}": partial(_linked, subject, folder, linkage)
