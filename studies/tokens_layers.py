@@ -5,8 +5,8 @@
 ITIoU (eq. 12 and 15) of the lens's maps (sum) after every second block, at thresholds from 0 to 0.95, and of other maps
 at the last block: energy, three vectors of length 1 (see tokens_segments.md), attention rollout, raw attention, the
 cosine of patch features, and nearness to the token, which knows nothing of the picture. Maps are brought to [0, 1] and
-to half of the picture's own pixels. A mask that covers everything scores the area of the class, which is given too. Maps
-are kept in FOLDER. Writes tokens_layers.json, .md and .png under --out.
+to half of the picture's own pixels. A mask that covers everything scores the area of the class, which is given too.
+Maps are kept in FOLDER. Writes tokens_layers.json, .md and .png under --out.
 
 About 70 patches of the picture's own shape for dinov2s_saliency, 8 x 8 for tin-vit-*; the same few pictures of each set
 as in tokens_segments, maps in bfloat16. All blocks on voc_animals, the last one elsewhere.
