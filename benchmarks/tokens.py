@@ -148,7 +148,7 @@ def compare(name: str, device: str, rounds: int, share: int) -> dict:
         "bfloat16": lambda: ours(subject, x, "bfloat16"),
     }
     if device == "cuda":
-        ways["forward"] = lambda: subject(x)
+        ways["forward"] = torch.inference_mode()(lambda: subject(x))
     for work in ways.values():
         seconds(work, device)
     taken: dict[str, list[tuple[float, float]]] = {way: [] for way in ways}

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import copy
+import os
+import subprocess
 import sys
 import warnings
 from pathlib import Path
@@ -212,6 +214,41 @@ def test_the_model_is_left_as_it_was(tiny):
     tiny.module.eval()
     assert all(torch.equal(value, before[name]) for name, value in tiny.module.state_dict().items())
     assert torch.equal(tiny(X), y) and all(p.grad is None for p in tiny.module.parameters())
+
+
+FUSED = """
+import sys
+sys.path[:0] = [{conformance!r}]
+import torch
+import vitreous as vt
+from vitreous.kernels import token_attention, triton_tokens
+from vitreous.laws import example_input
+from zoo import build
+
+triton_tokens.ROWS = triton_tokens.COLUMNS = 16  # several tiles, the last ones not full
+for variant in {variants!r}:
+    subject = vt.wrap(build(variant))
+    x = example_input(subject)
+    tokens = [2, 11, 7]
+    plain = vt.token_maps(subject, x, tokens=tokens, target="energy", batch_size=2, progress=False).scores
+    token_attention.fits_fused, before = (lambda go: True), token_attention.fits_fused
+    fused = vt.token_maps(subject, x, tokens=tokens, target="energy", batch_size=2, progress=False).scores
+    token_attention.fits_fused = before
+    assert (abs(fused - plain) < 1e-5 * plain + 1e-7).all(), (variant, abs(fused - plain).max())
+    print((fused != plain).sum())
+"""
+
+
+@pytest.mark.slow
+def test_the_fused_kernels_give_the_same():
+    """By Triton's interpreter, without a GPU."""
+    pytest.importorskip("triton")
+    variants = ["timm ViT", "timm ViT, qk-norm, SwiGLU", "HF GPT-2", "HF Llama"]
+    script = FUSED.format(conformance=str(Path(__file__).parents[1] / "conformance"), variants=variants)
+    env = {**os.environ, "TRITON_INTERPRET": "1", "OMP_NUM_THREADS": "1"}
+    done = subprocess.run([sys.executable, "-c", script], env=env, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert sum(int(line) for line in done.stdout.split()) > 0  # it did run, and rounds in its own way
 
 
 # -- the long way

@@ -7,6 +7,8 @@ Gradients are (image, token, seed, channel); parts are folded.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from importlib.util import find_spec
+from typing import Protocol
 
 import torch
 from torch import Tensor
@@ -16,15 +18,31 @@ from vitreous.kernels.token_layers import AttentionPart, Pull
 See = Callable[[Tensor], object]
 
 
-def attention_back(part: AttentionPart, g: Tensor, see: See, all_tokens: int, last: bool) -> Tensor | None:
+class Follower(Protocol):
+    """Whoever makes eq. 5 of P: it is shown P, or told what P adds to its `vectors` (image, seed, source token)."""
+
+    @property
+    def vectors(self) -> Tensor | None: ...
+    def see(self, P: Tensor) -> None: ...
+    def add(self, more: Tensor) -> None: ...
+
+
+def attention_back(part: AttentionPart, g: Tensor, follower: Follower, all_tokens: int, last: bool) -> Tensor | None:
     """Shows P (image, head, query, seed, key), and gives what the branch adds to the gradient unless it is the last."""
-    A, q, k, v = (side.flatten(0, 1) for side in (part.A, part.q, part.k, part.v))
     images, length, seeds, _ = g.shape
-    go = _outward(part, g, slice(length)).permute(0, 3, 1, 2, 4).contiguous()  # image, head, token, seed, channel
+    go = _outward(part, g, slice(length))  # image, token, seed, head, channel of a head
+    if (vectors := follower.vectors) is not None and fits_fused(go):
+        from vitreous.kernels.triton_tokens import attention_rows
+
+        rows, more = attention_rows(go, part.A, part.q, part.k, part.v, vectors, last)
+        follower.add(more)
+        return None if rows is None else _inward(part, rows.unbind(3), all_tokens, rows.flatten(3))
+    A, q, k, v = (side.flatten(0, 1) for side in (part.A, part.q, part.k, part.v))
+    go = go.permute(0, 3, 1, 2, 4).contiguous()  # image, head, token, seed, channel
     many = len(A)
     dA = torch.bmm(go.view(many, length * seeds, -1), v.mT).view(many, length, seeds, length)
     P = dA.mul_(A[:, :, None])
-    see(P.view(images, -1, length, seeds, length))
+    follower.see(P.view(images, -1, length, seeds, length))
     if last:
         return None
     dS = P.addcmul_(A[:, :, None], P.sum(-1, keepdim=True), value=-1)
@@ -35,6 +53,12 @@ def attention_back(part: AttentionPart, g: Tensor, see: See, all_tokens: int, la
     dK = torch.bmm(dS.view(many, length, seeds * length).mT, q)
     dK = dK.view(images, -1, seeds, length, go.shape[-1]).permute(0, 3, 2, 1, 4)
     return _inward(part, (dQ, dK, dV), all_tokens)
+
+
+def fits_fused(go: Tensor) -> bool:
+    """Half precision on a GPU, with heads that a tile holds: elsewhere plain products are as fast, or exact."""
+    half = go.dtype in (torch.bfloat16, torch.float16)
+    return go.is_cuda and half and go.shape[-1] <= 128 and find_spec("triton") is not None
 
 
 def attention_spread(
@@ -72,15 +96,20 @@ def _outward(part: AttentionPart, g: Tensor, tokens: Tensor | slice) -> Tensor:
     return go.view(*g.shape[:-1], part.q.shape[1], -1)
 
 
-def _inward(part: AttentionPart, sides: Sequence[Tensor], all_tokens: int) -> Tensor:
-    """Gradients of q, k, v (image, token, seed, head, channel of a head) -> at the branch's input."""
+def _inward(part: AttentionPart, sides: Sequence[Tensor], all_tokens: int, rows: Tensor | None = None) -> Tensor:
+    """Gradients of q, k, v (image, token, seed, head, channel of a head) -> at the branch's input.
+
+    `rows` has the three side by side already, and will do if nothing lies between.
+    """
     assert part.inward is not None
     shape = sides[0].shape[:3]
-    rows = sides[0].new_empty(*shape, len(part.inward))
-    for place, side, pull in zip(rows.split([len(w) for w in part.weights], -1), sides, part.pulls, strict=True):
-        place.unflatten(-1, side.shape[3:]).copy_(side) if pull is None else place.copy_(
-            _pulled(pull, side, all_tokens)
-        )
+    if rows is None or any(pull is not None for pull in part.pulls):
+        rows = sides[0].new_empty(*shape, len(part.inward))
+        for place, side, pull in zip(rows.split([len(w) for w in part.weights], -1), sides, part.pulls, strict=True):
+            if pull is None:
+                place.unflatten(-1, side.shape[3:]).copy_(side)
+            else:
+                place.copy_(_pulled(pull, side, all_tokens))
     return _normed(part, (rows.view(-1, rows.shape[-1]) @ part.inward).view(*shape, -1))
 
 

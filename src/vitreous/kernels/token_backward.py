@@ -20,6 +20,7 @@ large matrices:
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import Literal
 
@@ -170,7 +171,7 @@ class _Pass:
     def _past_attention(self, layer: Layer, part: AttentionPart, active: int, last: bool) -> None:
         for chunk, reach in self._chunks(layer, active, self.spent):
             g = self.g[:, :reach, chunk].contiguous()
-            y = attention_back(part.first(reach), g, partial(self.chain.step, place=chunk), self.length, last)
+            y = attention_back(part.first(reach), g, _At(self.chain, chunk), self.length, last)
             if y is not None:
                 torch.add(g, y, out=self.g[:, :reach, chunk])
 
@@ -191,10 +192,10 @@ def past_block(layer: Layer, g: Tensor) -> tuple[Tensor, Tensor]:
     every, space = slice(None), Space(g.dtype)
     g = _past(layer.streams[1], every, g)
     g = _past(layer.streams[0], every, g + layer.mlp.folded(space).back(g))
-    seen: list[Tensor] = []
-    y = attention_back(layer.attention.folded(space), g, lambda P: seen.append(P.clone()), g.shape[1], last=False)
+    kept = _Kept()
+    y = attention_back(layer.attention.folded(space), g, kept, g.shape[1], last=False)
     assert y is not None
-    return seen[0][:, :, :, 0], (g + y)[:, :, 0]
+    return kept.seen[0][:, :, :, 0], (g + y)[:, :, 0]
 
 
 def _past(norm: Norm | None, tokens: Tensor | slice, g: Tensor) -> Tensor:
@@ -202,6 +203,40 @@ def _past(norm: Norm | None, tokens: Tensor | slice, g: Tensor) -> Tensor:
 
 
 # -- eq. 5, block by block
+
+
+@dataclass(frozen=True)
+class _At:
+    """A chain, as those seeds see it that are worked on."""
+
+    chain: _Rollout | _Printed
+    place: slice
+
+    @property
+    def vectors(self) -> Tensor | None:
+        return self.chain.v[:, self.place] if isinstance(self.chain, _Rollout) else None
+
+    def see(self, P: Tensor) -> None:
+        self.chain.step(P, self.place)
+
+    def add(self, more: Tensor) -> None:
+        assert isinstance(self.chain, _Rollout)
+        self.chain.v[:, self.place, : more.shape[-1]] += more
+
+
+class _Kept:
+    """Keeps P."""
+
+    vectors: Tensor | None = None
+
+    def __init__(self) -> None:
+        self.seen: list[Tensor] = []
+
+    def see(self, P: Tensor) -> None:
+        self.seen.append(P.clone())
+
+    def add(self, more: Tensor) -> None:
+        raise NotImplementedError
 
 
 class _Rollout:

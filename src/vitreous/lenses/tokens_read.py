@@ -24,6 +24,7 @@ from vitreous.kernels.token_layers import AttentionPart, Layer, MlpPart, Norm, N
 from vitreous.lenses.tokens_watch import Core, Given, Linear, Normed, Seen, Unread, watching
 from vitreous.models.subject import Subject
 
+SHAPED = ("CloneBackward0", "ViewBackward0", "UnsafeViewBackward0", "TransposeBackward0")
 TOLERANCE = 1e-3  # of the largest gradient; rounding stays far below, another computation far above
 
 Places = Tensor | slice
@@ -43,11 +44,15 @@ class _Role:
 
 @dataclass(frozen=True)
 class Plan:
-    """How blocks of one kind are built: (linear layer, rows of it) for q, k, v; rows None where more lies between."""
+    """How blocks of one kind are built: (linear layer, rows of it) for q, k, v; rows None where more lies between.
+
+    `scaled` says whether anything happens to what the last linear layer of a branch gives before it is added.
+    """
 
     sources: tuple[tuple[int, Places | None], ...]
     heads: Places
     roles: tuple[_Role, _Role]
+    scaled: tuple[bool, bool]
     causal: bool
 
 
@@ -73,12 +78,11 @@ class Reader:
             def done(seen: Seen) -> None:
                 index = len(layers)
                 kind = self.kinds[index]
+                added = [rec[f"blocks.{index}.{part}"] for part in parts[:2]]
                 if kind not in self.plans:
-                    self.plans[kind] = _plan(self.subject, index, seen)
+                    self.plans[kind] = _plan(self.subject, index, seen, *added)
                     unknown[index] = seen.given
-                layers.append(
-                    _described(self.plans[kind], seen, *(rec[f"blocks.{index}.{part}"] for part in parts[:2]))
-                )
+                layers.append(_described(self.plans[kind], seen, *added))
 
             for module in self.modules:
                 stack.enter_context(watching(module, done))
@@ -92,7 +96,7 @@ class Reader:
 # -- how a kind of block is built
 
 
-def _plan(subject: Subject, index: int, seen: Seen) -> Plan:
+def _plan(subject: Subject, index: int, seen: Seen, attended: Tensor, added: Tensor) -> Plan:
     core = seen.core
     if core is None:
         raise Unread("no attention was seen")
@@ -113,7 +117,16 @@ def _plan(subject: Subject, index: int, seen: Seen) -> Plan:
     if roles[0].inside is not None and not isinstance(heads, slice):
         raise Unread("heads in another order before a norm")
     causal = subject.modality == "text" and not bool(core.A.triu(1).any())
-    return Plan(sources, heads, (roles[0], roles[1]), causal)
+    scaled = tuple(not _same(*pair) for pair in ((attended, out.leaf), (added, last.leaf)))
+    return Plan(sources, heads, (roles[0], roles[1]), (scaled[0], scaled[1]), causal)
+
+
+def _same(value: Tensor, leaf: Tensor) -> bool:
+    """Whether the value is the leaf's copy, at most in another shape: the graph says so."""
+    node: Any = value.grad_fn
+    while node is not None and node.name() in SHAPED:
+        node = node.next_functions[0][0]
+    return node is not None and node.name() == "torch::autograd::AccumulateGrad" and node.variable is leaf
 
 
 def _linears(seen: Seen) -> tuple[list[Linear], Linear, list[Linear], Linear]:
@@ -185,12 +198,15 @@ def _described(plan: Plan, seen: Seen, attended: Tensor, added: Tensor) -> Layer
         streams.append(made.get("stream"))
     weights, pulls = zip(*(_projection(core, k, first, plan) for k in range(3)), strict=True)
     q, k, v = (side.detach() for side in (core.q, core.k, core.v))
-    scale = _layer_scale(out, attended, norms[0])
+    scales = [
+        _layer_scale(end, value) if scaled and norm.after is None else None
+        for end, value, norm, scaled in zip((out, last), (attended, added), norms, plan.scaled, strict=True)
+    ]
     attention = AttentionPart(
-        core.A.detach(), q, k, v, core.scale, weights, pulls, out.weight[:, plan.heads], scale, norms[0]
+        core.A.detach(), q, k, v, core.scale, weights, pulls, out.weight[:, plan.heads], scales[0], norms[0]
     )
     ways = _ways(inner, _entered(seen, last), added.shape[:2])
-    mlp = MlpPart(ways, last.weight, _layer_scale(last, added, norms[1]), norms[1])
+    mlp = MlpPart(ways, last.weight, scales[1], norms[1])
     return Layer(attention, mlp, (streams[0], streams[1]), plan.causal)
 
 
@@ -221,13 +237,10 @@ def _pull(used: Tensor, leaf: Tensor, g: Tensor) -> Tensor:
     return back.reshape(len(g), used.shape[0], used.shape[2], -1).to(g.dtype)
 
 
-def _layer_scale(linear: Linear, added: Tensor, norms: Norms) -> Tensor | None:
-    """How what the branch adds depends on what its last linear layer gave: (channel,), None for not at all scaled."""
-    if norms.after is not None:
-        return None
+def _layer_scale(linear: Linear, added: Tensor) -> Tensor:
+    """How what the branch adds depends on what its last linear layer gave: (channel,)."""
     (slope,) = torch.autograd.grad(added.sum(), linear.leaf, retain_graph=True)
-    scale = slope.reshape(-1, slope.shape[-1])[0]
-    return None if torch.equal(scale, torch.ones_like(scale)) else scale
+    return slope.reshape(-1, slope.shape[-1])[0]
 
 
 def _ways(inner: Sequence[Linear], hidden: Tensor, shape: torch.Size) -> tuple[tuple[Tensor, Tensor], ...]:
