@@ -160,6 +160,19 @@ def test_the_judge_and_the_pairs(compared):
     np.testing.assert_allclose(row_of(found, "backbone").other_scores, slow, atol=1e-5)
 
 
+def test_a_judge_of_places_is_asked_at_the_place():
+    places = np.random.default_rng(6).normal(size=(10, 17, 5))
+    asked = {**QUICK, "methods": ["backbone", "topk"]}
+    found = vt.compare_dictionaries(model(), some_pictures(), SITE, judge=places, **asked)
+    alike = np.broadcast_to(places[:, :1], places.shape).copy()  # every place as the first one
+    of_sample = vt.compare_dictionaries(model(), some_pictures(), SITE, judge=alike, **asked)
+    pooled = vt.compare_dictionaries(model(), some_pictures(), SITE, judge=places[:, 0], **asked)
+    scores = [row_of(one, "topk").other_scores for one in (found, of_sample, pooled)]
+    np.testing.assert_allclose(scores[1], scores[2], atol=1e-5)
+    assert np.abs(scores[0] - scores[1]).max() > 0.01
+    assert of_sample.ranking["rates"] == pooled.ranking["rates"]
+
+
 def test_the_table_has_a_line_a_method_and_leaves_out_what_nobody_has(compared):
     found, out, *_ = compared
     lines = found.table().splitlines()

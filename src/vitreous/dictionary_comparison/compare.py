@@ -70,7 +70,8 @@ def compare_dictionaries(
     samples or a share of the data that is then left out of it. Accuracy is that of the model's own head where the
     labels are its classes, of `head` on its pooled output where that is given, or else of a linear probe fitted to the
     training samples; of a language model it is that of the next token. `judge` is another model, or embeddings of the
-    evaluation samples (sample, channel): coherence and a second MS-Score are taken there.
+    evaluation samples (sample, channel) or of their places (sample, position, channel): coherence and a second MS-Score
+    are taken there.
 
     Dictionaries have `expansion` times as many units as the layer and are trained for about `steps` steps; with
     `sweep="penalty"` those that have a penalty are trained with three, and `"paper"` sweeps all that section E.1 does.
@@ -150,9 +151,7 @@ def _ranked(
     rows: Sequence[Row], work: _Work, judge: Subject | np.ndarray | None
 ) -> tuple[Mapping[str, Any] | None, str]:
     """Who wins pair by pair, seed by seed, in the judge's space or, without one, in that of the model's own output."""
-    if work.other is not None and work.other.ndim != 2:
-        return None, "coherence is judged by one embedding a sample: pairs were not compared"
-    if work.other is None and isinstance(work.room.data, TextSet):
+    if isinstance(work.room.data, TextSet) and (work.other is None or work.other.ndim != 2):
         return None, "texts have no embedding to judge them by: pairs were not compared"
     seeds = sorted({row.seed for row in rows})
     first = {row.method: row for row in rows}
@@ -163,6 +162,7 @@ def _ranked(
     if len(able) < 2:
         return None, "fewer than two methods have units that are above zero in nine samples: pairs were not compared"
     embeddings = work.other if work.other is not None else work.room.reference(work.folder).kept
+    embeddings = embeddings.mean(1) if embeddings.ndim == 3 else embeddings
     found = coherence_rank([{m: one[m] for m in able} for one in sets], embeddings).as_json()
     where = "the judge" if judge is not None else "the model itself: give another one as judge"
     said = f"pairs won: coherence of nine samples in the space of {where}"

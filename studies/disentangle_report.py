@@ -1,0 +1,113 @@
+"""Tables of the disentanglement studies: what was measured, laid out; nothing is computed here."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+from vitreous.dictionary_comparison.methods import TITLES
+
+Rows = list[list[str]]
+COLUMNS = (
+    ("units", "units", "{:.0f}"),
+    ("expansion", "expansion", "{:.2f}"),
+    ("active", "active", "{:.1f}"),
+    ("r2", "R²", "{:.4f}"),
+    ("accuracy", "accuracy", "{:.3f}"),
+    ("loss", "loss", "{:.3f}"),
+    ("output_difference", "output differs by", "{:.2g}"),
+    ("ms", "MS-Score", "{:.3f}"),
+    ("ms_other", "MS-Score, judge", "{:.3f}"),
+    ("same token", "same token", "{:.3f}"),
+    ("same next", "same next", "{:.3f}"),
+    ("scored", "scored", "{:.0f}"),
+    ("rate", "pairs won", "{:.2f}"),
+    ("seconds", "seconds", "{:.0f}"),
+)
+
+
+def put_tables(results: dict[str, Any], page: Path) -> None:
+    """Replaces what stands between the markers of the page; a page that is not there is made of the tables alone."""
+    tables = _tables(results)
+    if not page.exists():
+        page.write_text("")
+    text = page.read_text()
+    for name, rows in tables.items():
+        if f"<!-- table: {name} -->" not in text:
+            text += f"\n<!-- table: {name} -->\n<!-- end -->\n"
+        pattern = re.compile(rf"(<!-- table: {re.escape(name)} -->\n).*?(<!-- end -->)", re.DOTALL)
+        made = _lines(rows)
+        text = pattern.sub(lambda m, made=made: f"{m[1]}{made}\n{m[2]}", text)
+    page.write_text(text)
+
+
+def _lines(rows: Rows) -> str:
+    return "\n".join(f"| {' | '.join(row)} |" for row in [rows[0], ["---"] * len(rows[0]), *rows[1:]])
+
+
+def _tables(results: dict[str, Any]) -> dict[str, Rows]:
+    found: dict[str, Rows] = {}
+    for name, part in results.items():
+        if name.startswith(("table2", "block")):
+            found[name] = _comparison(part)
+        elif name in ("layers", "models", "expansions"):
+            found[name] = _settings(part)
+        elif name == "table4":
+            found[name] = _stability(part)
+        elif name == "table7":
+            found |= {f"table7 {model}": _ablations(rows) for model, rows in part.items()}
+    return found
+
+
+def _cell(row: dict[str, Any], key: str, form: str, ranking: dict[str, Any] | None) -> str:
+    if key == "rate":
+        there = ranking is not None and row["method"] in ranking["methods"]
+        value = ranking["rates"][ranking["methods"].index(row["method"])] if there and ranking else None
+    else:
+        value = row.get(key)
+    return "" if value is None else form.format(value)
+
+
+def _comparison(part: dict[str, Any]) -> Rows:
+    shown = [c for c in COLUMNS if any(_cell(row, c[0], c[2], part["ranking"]) for row in part["rows"])]
+    rows = [["method", *(title for _, title, _ in shown)]]
+    for row in part["rows"]:
+        rows.append([TITLES[row["method"]], *(_cell(row, key, form, part["ranking"]) for key, _, form in shown)])
+    return rows
+
+
+def _settings(part: dict[str, Any]) -> Rows:
+    """Table 6: one line a setting and method."""
+    few = [c for c in COLUMNS if c[0] in ("expansion", "r2", "accuracy", "ms", "ms_other", "rate")]
+    rows = [["setting", "method", *(title for _, title, _ in few)]]
+    for name, one in part.items():
+        for row in one["rows"]:
+            cells = (_cell(row, key, form, one["ranking"]) for key, _, form in few)
+            rows.append([name, TITLES[row["method"]], *cells])
+    return rows
+
+
+def _stability(part: dict[str, Any]) -> Rows:
+    rows = [["method", "stability", "effective rank", "coherence", "expansion"]]
+    for name, row in part["rows"].items():
+        cells = [_spread(row.get(key)) for key in ("stability", "effective rank", "coherence")]
+        rows.append([TITLES.get(name, name), *cells, ", ".join(f"{e:.2f}" for e in row.get("expansion", []))])
+    return rows
+
+
+def _spread(value: Any) -> str:
+    if value is None:
+        return ""
+    return f"{value[0]:.4g} ± {value[1]:.2g}" if isinstance(value, list) else f"{value:.4g}"
+
+
+def _ablations(part: dict[str, Any]) -> Rows:
+    rows = [["setting", "units", "expansion", "noise", "MS-Score", "MS-Score, judge"]]
+    for name, row in part["rows"].items():
+        if "note" in row:
+            rows.append([name, row["note"], "", "", "", ""])
+            continue
+        more = [f"{row[key]:.2f}" if key in row else "" for key in ("expansion", "noise")]
+        rows.append([name, str(row["units"]), *more, f"{row['ms']:.3f}", f"{row['ms judge']:.3f}"])
+    return rows
