@@ -64,12 +64,10 @@ class Handler(BaseHTTPRequestHandler):
             server.busiest = max(server.busiest, server.now)
             act = server.script.popleft() if server.script else server.always
             act = 404 if body["model"] in server.dead_models else act
-        try:
-            time.sleep(server.linger)
-            self.perform(act, body)
-        finally:
-            with server.lock:
-                server.now -= 1
+        time.sleep(server.linger)
+        with server.lock:  # before the answer: whoever has it may ask again at once
+            server.now -= 1
+        self.perform(act, body)
 
     def perform(self, act, body):
         if isinstance(act, int | tuple):

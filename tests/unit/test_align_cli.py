@@ -20,7 +20,7 @@ def call(*words: object) -> tuple[int, str]:
 @pytest.fixture(scope="module")
 def stores(tmp_path_factory):
     folder = tmp_path_factory.mktemp("stores")
-    images = vt.scenes(12, size=64, seed=0)
+    images = vt.scenes(10, size=64, seed=0)
     sites = ["blocks.1.attn.out", "blocks.4.attn.out"]
     for name in ("text", "mae"):
         vt.record(vt.load(f"bundled:scenes-{name}"), images, sites, out=folder / name)
@@ -28,17 +28,17 @@ def stores(tmp_path_factory):
 
 
 def test_align_then_cut_in_its_space(stores, tmp_path):
-    values = np.random.default_rng(0).standard_normal((12, 4))
+    values = np.random.default_rng(0).standard_normal((10, 4))
     np.savez(tmp_path / "answers.npz", responses=values, **{"roi.V1": np.arange(4) < 2})
     words = ["--responses", tmp_path / "answers.npz", "--out", tmp_path / "aligned", "--epochs", 2, "--width", 16]
     code, text = call("align", *stores, *words, "--json")
     facts = json.loads(text)
     assert code == 0 and facts["layers"] == 4 and set(facts["held-out R2"]) == {"all", "V1"}
     out = tmp_path / "cut"
-    words = ["--alignment", tmp_path / "aligned", "--eigenvectors", 5, "--out", out, "--data", "scenes:12"]
+    words = ["--alignment", tmp_path / "aligned", "--eigenvectors", 5, "--out", out, "--data", "scenes:10"]
     code, text = call("ncut", *stores, *words, "--json")
     facts = json.loads(text)
-    assert code == 0 and facts["nodes"] == 4 * 12 * 64 and facts["method"] == "exact"
+    assert code == 0 and facts["nodes"] == 4 * 10 * 64 and facts["method"] == "exact"
     assert facts["files"] == ["spectral.npz", "colours.npy", "mosaic.png"]
     assert vt.Spectral.load(out).settings["channels"] == 16
     assert np.load(out / "colours.npy").shape == (facts["nodes"], 3)
