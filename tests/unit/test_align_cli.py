@@ -36,9 +36,10 @@ def test_align_then_cut_in_its_space(stores, tmp_path):
     assert code == 0 and facts["layers"] == 4 and set(facts["held-out R2"]) == {"all", "V1"}
     out = tmp_path / "cut"
     words = ["--alignment", tmp_path / "aligned", "--eigenvectors", 5, "--out", out, "--data", "scenes:10"]
+    words += ["--sites", "blocks.4.*"]
     code, text = call("ncut", *stores, *words, "--json")
     facts = json.loads(text)
-    assert code == 0 and facts["nodes"] == 4 * 10 * 64 and facts["method"] == "exact"
+    assert code == 0 and facts["nodes"] == 2 * 10 * 64 and facts["method"] == "exact"
     assert facts["files"] == ["spectral.npz", "colours.npy", "mosaic.png"]
     assert vt.Spectral.load(out).settings["channels"] == 16
     assert np.load(out / "colours.npy").shape == (facts["nodes"], 3)
