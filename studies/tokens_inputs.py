@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import io
 import json
+import re
 import zipfile
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
@@ -277,3 +278,21 @@ METHODS: dict[str, Callable[..., Sequence[vt.TokenMaps]]] = {
     "rollout": _each(vt.attention_rollout),
     "raw attention": _each(vt.raw_attention),
 }
+
+
+# -- pages
+
+
+def put_tables(page: Path, tables: dict[str, list[str]]) -> None:
+    """Replaces what stands between the markers of a page, and leaves its words alone; a new page is tables alone."""
+    page.parent.mkdir(parents=True, exist_ok=True)
+    if not page.exists():
+        page.write_text("\n".join(f"<!-- table: {name} -->\n<!-- end -->\n" for name in tables))
+    text = page.read_text()
+    for name, lines in tables.items():
+        pattern = re.compile(rf"(<!-- table: {re.escape(name)} -->\n).*?(<!-- end -->)", re.DOTALL)
+        if not pattern.search(text):
+            text += f"\n<!-- table: {name} -->\n<!-- end -->\n"
+        made = "\n".join(lines).strip()
+        text = pattern.sub(lambda found, made=made: f"{found[1]}\n{made}\n\n{found[2]}", text)
+    page.write_text(text)

@@ -13,6 +13,7 @@ tokens_language.json, .md, .html and two .png under --out.
 from __future__ import annotations
 
 import argparse
+import io
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -21,14 +22,16 @@ from typing import Any
 
 import numpy as np
 import torch
+from PIL import Image
 from torch import Tensor
 
 import vitreous as vt
 from real_models import stories15m
+from tokens_inputs import put_tables
 from vitreous.evidence.comprehensiveness import RATES, Comprehensiveness, comprehensiveness
 from vitreous.provenance import json_bytes, versions
 from vitreous.render import to_png
-from vitreous.views.panels import Curve, Line, Pictures, Tile
+from vitreous.views.panels import Curve, Line
 from vitreous.views.token_text import text_html, text_picture
 
 OUT = Path(__file__).parent / "results"
@@ -257,15 +260,19 @@ def words(subject: vt.Subject, text: Read) -> list[str]:
     return [tokens.decode([t]) if t > 2 else "" for t in text.context]
 
 
-def figure_6(subject: vt.Subject, texts: Sequence[Read]) -> tuple[bytes, str]:
-    tiles, page = [], []
+def figure_6(subject: vt.Subject, texts: Sequence[Read], width: int = 760) -> tuple[bytes, str]:
+    """Contexts coloured by the lens (sum), each above its summary: as PNG and as HTML."""
+    rows, page = [], []
     for text in texts:
         said = subject.tokenizer.decode(list(text.summary)).strip()
         shown, scores = words(subject, text)[1:], lens(subject, text)[1:]
-        tiles.append(Tile(text_picture(shown, scores, width=760), f"context of: {said}", f"summary: {said}"))
+        under = [f"   {word}" if k == 0 else f" {word}" for k, word in enumerate(["summary:", *said.split()])]
+        rows += [text_picture(shown, scores, width=width), text_picture(under, np.zeros(len(under)), width=width)]
+        rows.append(np.full((22, width, 3), 255, np.uint8))
         page.append(f"{text_html(shown, scores)}<p><b>Summary:</b> {said}</p>")
-    panel = Pictures("What each summary rests on, by the lens (sum)", tuple(tiles), 1)
-    return to_png(panel, width=8, dpi=100), "\n<hr>\n".join(page)
+    file = io.BytesIO()
+    Image.fromarray(np.pad(np.concatenate(rows), ((12, 0), (16, 16), (0, 0)), constant_values=255)).save(file, "PNG")
+    return file.getvalue(), "\n<hr>\n".join(page)
 
 
 def main() -> None:
@@ -289,10 +296,7 @@ def main() -> None:
     given.out.mkdir(parents=True, exist_ok=True)
     about = {"context": CONTEXT, "summary": SUMMARY, "random sets": DRAWS, "rates": RATES, "versions": versions()}
     (given.out / "tokens_language.json").write_bytes(json_bytes({"about": about, "comprehensiveness": result}))
-    lines = []
-    for kind, by in result.items():
-        lines += [f"## {kind}: {len(kinds[kind])} texts", "", *table(by), ""]
-    (given.out / "tokens_language.md").write_text("\n".join(lines))
+    put_tables(given.out / "tokens_language.md", {kind: table(by) for kind, by in result.items()})
     title = f"stories15M: {count} stories of its own, words taken out by their score"
     (given.out / "tokens_language.png").write_bytes(figure_17(result["own stories"], title))
     drawn, page = figure_6(subject, kinds["written"])

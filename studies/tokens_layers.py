@@ -22,7 +22,7 @@ import numpy as np
 import torch
 
 import vitreous as vt
-from tokens_inputs import PATCHES, Collection, Shown, backbone, collection, maps_of, size_for
+from tokens_inputs import PATCHES, Collection, Shown, backbone, collection, maps_of, put_tables, size_for
 from vitreous.evidence.itiou import TAU, TAUS, InitialTokenIoU, image_itiou, token_classes
 from vitreous.preprocess import Frame
 from vitreous.provenance import json_bytes, versions
@@ -134,8 +134,8 @@ def summary(found: dict[str, InitialTokenIoU]) -> dict[str, Any]:
     return out
 
 
-def table(model: str, by_set: dict[str, Any]) -> list[str]:
-    lines = [f"### {model}", "", "| maps | " + " | ".join(f"{n}: τ 0.2 | best τ" for n in by_set) + " |"]
+def table(by_set: dict[str, Any]) -> list[str]:
+    lines = ["| maps | " + " | ".join(f"{n}: τ 0.2 | best τ" for n in by_set) + " |"]
     lines.append("|---|" + "---|" * 2 * len(by_set))
     for key in next(iter(by_set.values())):
         cells = []
@@ -205,8 +205,7 @@ def main() -> None:
     about = {"pictures a set": count, "blocks": BLOCKS, "patches": PATCHES, "versions": versions()}
     given.out.mkdir(parents=True, exist_ok=True)
     (given.out / "tokens_layers.json").write_bytes(json_bytes({"about": about, "itiou": result}))
-    lines = [line for model, by_set in result.items() for line in table(model, by_set)]
-    (given.out / "tokens_layers.md").write_text("\n".join(lines))
+    put_tables(given.out / "tokens_layers.md", {model: table(by_set) for model, by_set in result.items()})
     (given.out / "tokens_layers.png").write_bytes(curves(result, sets[0]))
 
 

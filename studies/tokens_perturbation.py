@@ -24,7 +24,7 @@ import numpy as np
 import torch
 
 import vitreous as vt
-from tokens_inputs import COLLECTIONS, MODELS, backbone, collection
+from tokens_inputs import COLLECTIONS, MODELS, backbone, collection, put_tables
 from vitreous.evidence.bootstrap import Estimate, mean_interval
 from vitreous.evidence.perturbation import (
     KINDS,
@@ -277,14 +277,12 @@ def write(out: Path, result: dict[str, Any], drawn: dict[str, Any], sets: list[s
     about = {"pictures a set": count, "tokens a picture": TOKENS, "area": AREA, "noise": 0.3, "versions": versions()}
     out.mkdir(parents=True, exist_ok=True)
     (out / "tokens_perturbation.json").write_bytes(json_bytes({"about": about, "table": result, "areas": areas}))
-    lines = ["## Table 5: mean distance of a token, maps of the lens (sum)", "", *table_5(result, "tokens, sum", sets)]
-    for kind in KINDS:
-        lines += ["", f"## Positive / negative, {kind}", "", *table_gaps(result, sets, kind)]
+    tables = {"table 5": table_5(result, "tokens, sum", sets)}
+    tables |= {f"ratios, {kind}": table_gaps(result, sets, kind) for kind in KINDS}
     for model, by in areas.items():
-        lines += ["", f"## Area under the curves of {model} on {sets[0]} (cosine of a token to itself)", ""]
-        lines += ["| maps | deletion ↓ | insertion ↑ |", "|---|---|---|"]
-        lines += [f"| {m} | {part['deletion']:.3f} | {part['insertion']:.3f} |" for m, part in by.items()]
-    (out / "tokens_perturbation.md").write_text("\n".join(lines) + "\n")
+        rows = [f"| {m} | {part['deletion']:.3f} | {part['insertion']:.3f} |" for m, part in by.items()]
+        tables[f"areas, {model}"] = ["| maps | deletion ↓ | insertion ↑ |", "|---|---|---|", *rows]
+    put_tables(out / "tokens_perturbation.md", tables)
     if drawn:
         (out / "tokens_perturbation.png").write_bytes(picture(drawn, sets[0]))
 

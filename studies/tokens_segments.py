@@ -43,6 +43,7 @@ from tokens_inputs import (
     control,
     learned_weights,
     maps_of,
+    put_tables,
     size_for,
 )
 from vitreous.evidence.bootstrap import Estimate
@@ -277,25 +278,20 @@ def cell(value: Sequence[float]) -> str:
     return f"{100 * value[0]:.1f} [{100 * value[1]:.1f}, {100 * value[2]:.1f}]"
 
 
-def tables(result: dict[str, Any]) -> list[str]:
-    lines = []
-    for model, by_set in result.items():
-        for name, by_method in by_set.items():
-            lines += [f"### {model} on {name}", ""]
-            first = next(iter(by_method.values()))
-            if name == PEOPLE:
-                keys = ("covering, one k", "best k", "covering, best k of each", "boundary F at the k with the best F")
-                lines += [f"| method | {' | '.join(keys)} |", "|---|" + "---|" * len(keys)]
-                for method, found in by_method.items():
-                    shown = [str(found[k]) if k == "best k" else cell(found[k]) for k in keys]
-                    lines.append(f"| {method} | {' | '.join(shown)} |")
-            else:
-                head = [f"{matching}: {score}" for matching in first for score in ("mIoU", "accuracy")]
-                lines += [f"| method | {' | '.join(head)} |", "|---|" + "---|" * len(head)]
-                for method, found in by_method.items():
-                    shown = [cell(found[m][s]) for m in first for s in ("mIoU", "accuracy")]
-                    lines.append(f"| {method} | {' | '.join(shown)} |")
-            lines.append("")
+def table(by_method: dict[str, Any], people: bool) -> list[str]:
+    first = next(iter(by_method.values()))
+    if people:
+        keys = ("covering, one k", "best k", "covering, best k of each", "boundary F at the k with the best F")
+        lines = [f"| method | {' | '.join(keys)} |", "|---|" + "---|" * len(keys)]
+        for method, found in by_method.items():
+            shown = [str(found[k]) if k == "best k" else cell(found[k]) for k in keys]
+            lines.append(f"| {method} | {' | '.join(shown)} |")
+        return lines
+    head = [f"{matching}: {score}" for matching in first for score in ("mIoU", "accuracy")]
+    lines = [f"| method | {' | '.join(head)} |", "|---|" + "---|" * len(head)]
+    for method, found in by_method.items():
+        shown = [cell(found[m][s]) for m in first for s in ("mIoU", "accuracy")]
+        lines.append(f"| {method} | {' | '.join(shown)} |")
     return lines
 
 
@@ -345,7 +341,8 @@ def main() -> None:
             print(model, name, "done", flush=True)
     about = {"pictures a set": count, "segments": FIXED, "scales": SCALES, "patches": PATCHES, "versions": versions()}
     (given.out / "tokens_segments.json").write_bytes(json_bytes({"about": about, "scores": result}))
-    (given.out / "tokens_segments.md").write_text("\n".join(tables(result)))
+    tables = {f"{m} on {n}": table(by, n == PEOPLE) for m, by_set in result.items() for n, by in by_set.items()}
+    put_tables(given.out / "tokens_segments.md", tables)
 
 
 if __name__ == "__main__":

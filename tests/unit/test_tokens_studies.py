@@ -54,6 +54,18 @@ def test_grids_have_the_shape_of_the_picture(size, grid):
     assert size_for(other, Image.new("RGB", size), 70) == (28, 28)
 
 
+def test_tables_are_put_between_their_marks_and_words_stay(tmp_path):
+    from tokens_inputs import put_tables
+
+    page = tmp_path / "page.md"
+    put_tables(page, {"a": ["| 1 |"], "b, c": ["| 2 |"]})
+    page.write_text("# Words\n\n" + page.read_text())
+    put_tables(page, {"a": ["| \\1 |"], "new": ["| 3 |"]})
+    text = page.read_text()
+    assert text.startswith("# Words") and "| \\1 |" in text and "| 1 |" not in text
+    assert "| 2 |" in text and text.index("<!-- table: new -->") < text.index("| 3 |")
+
+
 @pytest.fixture
 def llama() -> vt.Subject:
     from transformers import LlamaConfig, LlamaForCausalLM
