@@ -5,7 +5,8 @@ falling eigenvalues, so A ≈ Φ Φᵀ with Φ = f(cos(node, landmark)) V Λ^-1/
 matrix; degrees are Φ (Φᵀ 1), all nodes count, and what is left is an eigenproblem as small as the rank. `paper_cut` is
 the paper's: eigenvectors of a sampled graph, carried to every other node by its nearest sampled ones (eq. 4).
 
-Nodes come in pieces of unit vectors, as often as they are asked for, so that they need not fit in memory.
+Nodes come in pieces, as often as they are asked for, so that they need not fit in memory. Rows may have any length:
+only their directions count.
 """
 
 from __future__ import annotations
@@ -16,13 +17,14 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-Affinity = Callable[[Tensor], Tensor]  # cosines -> affinities, element by element
-Pieces = Callable[[], Iterator[Tensor]]  # (node, channel) of unit length, in one order
+Affinity = Callable[[Tensor], Tensor]  # cosines -> affinities, element by element; may overwrite the cosines
+Pieces = Callable[[], Iterator[Tensor]]  # (node, channel), in one order
 
 SOLVED_DENSE = 1500  # nodes up to which all eigenvectors are computed
 NEGLIGIBLE = 1e-7  # of the largest eigenvalue of the landmarks: rounding, not signal
 NEGATIVE = 1e-2  # share of negative eigenvalues above which a function of cosines is no kernel
 SMALL_DOT = 1e-3  # what directions that are left out may add to a cosine, root mean square
+STEP = 2048  # nodes at a time on a CPU: what belongs to them stays in its cache
 
 
 class NoKernelError(ArithmeticError):
@@ -31,19 +33,24 @@ class NoKernelError(ArithmeticError):
 
 def exp_cos(cosines: Tensor) -> Tensor:
     """exp(cos - 1): the paper's affinity."""
-    return (cosines - 1).exp_()
+    return cosines.sub_(1).exp_()
 
 
 def unit_rows(rows: Tensor) -> Tensor:
     """float32 (node, channel) of length one. A zero row stays zero: its cosine with anything is 0."""
     rows = rows.float()
-    return rows / rows.norm(dim=1, keepdim=True).clamp_min(1e-20)
+    return rows * _per_length(rows)
+
+
+def _per_length(rows: Tensor) -> Tensor:
+    """(node, 1): one over the length of each row."""
+    return torch.linalg.vector_norm(rows, dim=1, keepdim=True).clamp_min_(1e-20).reciprocal_()
 
 
 @dataclass(frozen=True, eq=False)
 class Cut:
-    """`vectors` (node, eigenvector) of unit length, largest eigenvalue first; `values`; `place` carries new unit rows
-    to (node, eigenvector)."""
+    """`vectors` (node, eigenvector) of unit length, largest eigenvalue first; `values`; `place` carries new rows
+    (node, channel) to (node, eigenvector)."""
 
     vectors: Tensor
     values: Tensor
@@ -52,17 +59,21 @@ class Cut:
 
 def top_eigenvectors(matrix: Tensor, count: int) -> tuple[Tensor, Tensor]:
     """Values, largest first, and vectors of a symmetric matrix, with signs that do not depend on the solver."""
-    if len(matrix) <= SOLVED_DENSE or count * 4 > len(matrix) or matrix.is_cuda:
+    if len(matrix) <= SOLVED_DENSE or count * 4 > len(matrix):
         values, vectors = torch.linalg.eigh(matrix)
         values, vectors = values.flip(0)[:count], vectors.flip(1)[:, :count]
     else:
         import numpy as np
-        from scipy.sparse.linalg import eigsh
+        from scipy.sparse.linalg import LinearOperator, eigsh
 
-        start = np.ones(len(matrix), matrix.numpy().dtype)
-        found, columns = eigsh(matrix.numpy(), k=count, which="LA", v0=start)
-        values = torch.from_numpy(found[::-1].copy())
-        vectors = torch.from_numpy(columns[:, ::-1].copy())
+        def product(vector: np.ndarray) -> np.ndarray:
+            return (matrix @ torch.from_numpy(vector.reshape(-1)).to(matrix)).cpu().numpy()
+
+        start = np.ones(len(matrix))
+        operator = LinearOperator(matrix.shape, matvec=product, dtype=start.dtype)  # wherever the matrix is
+        found, columns = eigsh(operator, k=count, which="LA", v0=start)
+        values = torch.from_numpy(found[::-1].copy()).to(matrix)
+        vectors = torch.from_numpy(columns[:, ::-1].copy()).to(matrix)
     return values, vectors * signs(vectors)
 
 
@@ -73,8 +84,8 @@ def signs(vectors: Tensor) -> Tensor:
 
 
 def exact_cut(rows: Tensor, count: int, affinity: Affinity = exp_cos) -> Cut:
-    """All pairs of unit rows, in memory of two such matrices."""
-    rows = rows.double()
+    """All pairs of rows, in memory of two such matrices."""
+    rows = unit_rows(rows).double()
     matrix = affinity(rows @ rows.t())
     scale = matrix.sum(1).rsqrt()
     matrix *= scale[:, None]
@@ -84,7 +95,7 @@ def exact_cut(rows: Tensor, count: int, affinity: Affinity = exp_cos) -> Cut:
 
     def place(new: Tensor) -> Tensor:
         """(1/λ) Σ_j a_j x_j / √(d d_j), which for a node of the graph is its own row."""
-        to = affinity(new.double() @ rows.t())
+        to = affinity(unit_rows(new).double() @ rows.t())
         return (to @ weighted * to.sum(1, keepdim=True).rsqrt()).float()
 
     return Cut(vectors.float(), values, place)
@@ -96,28 +107,26 @@ def low_rank_cut(pieces: Pieces, landmarks: Tensor, count: int, rank: int, affin
     Memory: rank + eigenvectors numbers a node. A function of cosines that is no kernel raises NoKernelError.
     """
     to_rank = _features_of(landmarks, rank, affinity)
-    phi = torch.cat([to_rank(piece) for piece in pieces()])
-    total = phi.sum(0, dtype=torch.float64)
-    # what rounding leaves of a degree is still larger than nothing
-    degrees = (phi @ total.to(phi.dtype)).clamp_min(1e-12 * len(phi))
-    phi *= degrees.rsqrt()[:, None]
-    gram = sum((part.t() @ part).double() for part in phi.split(1 << 16))
-    assert isinstance(gram, Tensor)
+    phi = [to_rank(piece) for piece in pieces()]
+    nodes = sum(map(len, phi))
+    total = torch.stack([part.sum(0, dtype=torch.float64) for part in phi]).sum(0).to(landmarks.dtype)
+
+    def weigh(features: Tensor) -> Tensor:
+        """D^-1/2 Φ, in place. What rounding leaves of a degree is still larger than nothing."""
+        return features.mul_((features @ total).clamp_min_(1e-12 * nodes).rsqrt_()[:, None])
+
+    gram = total.new_zeros(len(total), len(total), dtype=torch.float64)
+    for part in phi:
+        gram += weigh(part).t() @ part
     values, mix = top_eigenvectors(gram, count)
-    turn = (mix / values.clamp_min(torch.finfo(torch.float64).tiny).sqrt()).to(phi.dtype)
-    vectors = phi @ turn
+    turn = (mix / values.clamp_min(torch.finfo(torch.float64).tiny).sqrt()).to(landmarks.dtype)
+    vectors = torch.cat([part @ turn for part in phi])
     flip = signs(vectors)
-
-    def place(new: Tensor) -> Tensor:
-        features = to_rank(new)
-        degree = (features @ total.to(features.dtype)).clamp_min(1e-12 * len(phi))
-        return features @ (turn * flip) * degree.rsqrt()[:, None]
-
-    return Cut(vectors.mul_(flip), values, place)
+    return Cut(vectors.mul_(flip), values, lambda new: weigh(to_rank(new)) @ (turn * flip))
 
 
 def _features_of(landmarks: Tensor, rank: int, affinity: Affinity) -> Callable[[Tensor], Tensor]:
-    """Unit rows -> Φ (node, rank), whose products are affinities."""
+    """Rows -> Φ (node, rank), whose products are affinities."""
     matrix = affinity((landmarks @ landmarks.t()).double().clamp(-1, 1))
     values, vectors = torch.linalg.eigh(matrix)
     if float(-values.clamp_max(0).sum()) > NEGATIVE * float(values.abs().sum()):
@@ -126,10 +135,24 @@ def _features_of(landmarks: Tensor, rank: int, affinity: Affinity) -> Callable[[
     kept[: max(0, len(values) - rank)] = False
     half = (vectors[:, kept] / values[kept].sqrt()).to(landmarks.dtype)
     few = _few_directions(landmarks)
-    if few is None:
-        return lambda rows: affinity(rows @ landmarks.t()) @ half
-    short = landmarks @ few
-    return lambda rows: affinity((rows @ few) @ short.t()) @ half
+    turns = [landmarks.t()] if few is None else [few, (landmarks @ few).t()]
+    return lambda rows: _through(rows, [turn.contiguous() for turn in turns], affinity, half)
+
+
+def _through(rows: Tensor, turns: list[Tensor], affinity: Affinity, half: Tensor) -> Tensor:
+    """affinity(unit rows · turns) · half, a few rows at a time and into the same memory: making room anew for every
+    piece takes as long as the products."""
+    step = STEP if rows.device.type == "cpu" else max(1, len(rows))
+    found = rows.new_empty(len(rows), half.shape[1])
+    room = [rows.new_empty(min(step, len(rows)), turn.shape[1]) for turn in turns]
+    for start in range(0, len(rows), step):
+        given = part = rows[start : start + step]
+        for n, (turn, place) in enumerate(zip(turns, room, strict=True)):
+            part = torch.mm(part, turn, out=place[: len(part)])
+            if n == 0:
+                part *= _per_length(given)
+        torch.mm(affinity(part), half, out=found[start : start + step])
+    return found
 
 
 def _few_directions(landmarks: Tensor) -> Tensor | None:
@@ -156,14 +179,24 @@ def _few_directions(landmarks: Tensor) -> Tensor | None:
 def paper_cut(pieces: Pieces, sample: Tensor, count: int, nearest: int, affinity: Affinity = exp_cos) -> Cut:
     """Eigenvectors of the graph of `sample` (node, channel), then eq. 4 for every node; `nearest` is its K."""
     solved = exact_cut(sample, count, affinity)
+    sample = unit_rows(sample)
     nearest = min(nearest, len(sample))
 
     def place(rows: Tensor) -> Tensor:
         parts = []
         for part in rows.split(4096):
-            near, where = affinity(part @ sample.t()).topk(nearest, dim=1)
+            near, where = _nearest(unit_rows(part) @ sample.t(), nearest, affinity)
             carried = torch.nn.functional.embedding_bag(where, solved.vectors, per_sample_weights=near, mode="sum")
             parts.append(carried / near.sum(1, keepdim=True))
         return torch.cat(parts) if parts else rows.new_zeros(0, count)
 
     return Cut(torch.cat([place(piece) for piece in pieces()]), solved.values, place)
+
+
+def _nearest(cosines: Tensor, nearest: int, affinity: Affinity) -> tuple[Tensor, Tensor]:
+    """Affinities and places of the nearest; exp(cos - 1) rises with the cosine, so few of them have to be computed."""
+    if affinity is not exp_cos:
+        found, where = affinity(cosines).topk(nearest, dim=1)
+        return found, where
+    near, where = cosines.topk(nearest, dim=1)
+    return exp_cos(near), where

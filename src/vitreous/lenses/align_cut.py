@@ -73,8 +73,6 @@ class Spectral:
             )
         import torch
 
-        from vitreous.kernels.ncut import unit_rows
-
         given = np.asarray(features)
         if given.ndim < 2 or given.shape[-1] != self.settings["channels"]:
             raise SettingsError(
@@ -82,7 +80,7 @@ class Spectral:
             )
         rows = torch.from_numpy(np.ascontiguousarray(given.reshape(-1, given.shape[-1]), np.float32))
         device = self.settings["device"]
-        parts = [self._place(unit_rows(part.to(device))).cpu() for part in rows.split(PIECE)]
+        parts = [self._place(part.to(device)).cpu() for part in rows.split(PIECE)]
         return torch.cat(parts).numpy().reshape(*given.shape[:-1], -1) if parts else np.zeros((0, 0), np.float32)
 
     def save(self, folder: str | Path) -> Path:
@@ -158,7 +156,7 @@ def ncut(
     def pieces() -> Iterator[Tensor]:
         with tqdm(total=count, desc="ncut", unit="node", disable=not progress, delay=1) as bar:
             for piece in nodes.pieces(PIECE):
-                yield kernel.unit_rows(torch.from_numpy(piece).to(where))
+                yield torch.from_numpy(piece).to(where)
                 bar.update(len(piece))
 
     try:

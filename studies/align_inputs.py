@@ -1,0 +1,65 @@
+"""What the alignment studies look at: four networks, pictures with neurons' responses, recordings and maps on disk.
+
+Networks: tin-vit-text, tin-vit-contrast, tin-vit-mae (64 pixels) and dinov2s_saliency (112 pixels), all with 8 x 8
+patches of the whole picture; six layers of each, attention outputs without the residual. Recordings and alignments are
+kept in a folder, so that a study can be ended at any time and go on.
+"""
+
+from __future__ import annotations
+
+import io
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from PIL import Image
+
+import vitreous as vt
+from tokens_inputs import backbone, control
+
+LAYERS = (1, 3, 5, 7, 9, 11)
+SITES = [f"blocks.{n}.attn.out" for n in LAYERS]
+NETWORKS = {"text": "tin-vit-text", "contrast": "tin-vit-contrast", "mae": "tin-vit-mae", "dino": "dinov2s_saliency"}
+SETTINGS: dict[str, Any] = {"width": 128, "epochs": 60, "patience": 10, "progress": False}
+
+
+def session(data: Path, name: str) -> tuple[vt.ImageSet, vt.Responses]:
+    """Pictures and spike counts of macaque V4: 201025 (1,200, 89 neurons), 210325 (640, 50 neurons, repeats)."""
+    stored = np.load(data / "brain_v4" / f"v4_{name}.npz")
+    raw, offsets = stored["jpeg"].tobytes(), stored["offsets"]
+    pixels = np.stack([np.asarray(Image.open(io.BytesIO(raw[a:b])).convert("RGB")) for a, b in pairwise(offsets)])
+    repeats = None
+    if "repeats" in stored:
+        repeats = np.where(stored["repeats"] == 255, np.nan, stored["repeats"].astype(np.float64))
+    return vt.ImageSet.from_arrays(pixels, name=f"v4-{name}"), vt.Responses(stored["responses"], repeats=repeats)
+
+
+def network(data: Path, name: str, shuffled: bool = False) -> vt.Subject:
+    subject = backbone(data, NETWORKS[name])
+    if name == "dino":
+        assert subject.preprocess is not None
+        subject = vt.wrap(subject.module, name=subject.name, preprocess=subject.preprocess.at(112))
+    return control(subject) if shuffled else subject
+
+
+def recorded(data: Path, images: vt.ImageSet, folder: Path, *, shuffled: bool = False) -> dict[str, vt.Store]:
+    """Attention outputs of every network at `SITES`, from disk where they are there."""
+    return {
+        name: vt.record(network(data, name, shuffled), images, SITES, out=folder / name, progress=False)
+        for name in NETWORKS
+    }
+
+
+def aligned(folder: Path, sources: Any, responses: vt.Responses, **settings: Any) -> vt.ChannelAlign:
+    """The alignment of this folder, learned if it is not there yet."""
+    if (folder / "alignment.json").exists():
+        return vt.ChannelAlign.load(folder)
+    return vt.align(sources, responses, out=folder, **{**SETTINGS, **settings})
+
+
+def pixel_patches(images: vt.ImageSet) -> dict[str, dict[str, np.ndarray]]:
+    """A model that sees colours: patches of 8 pixels of the picture at 64."""
+    small = np.stack([np.asarray(p.image.resize((64, 64), Image.Resampling.BICUBIC)) for p in images])
+    grid = small.reshape(len(small), 8, 8, 8, 8, 3).transpose(0, 1, 3, 2, 4, 5).reshape(len(small), 64, -1)
+    return {"pixels": {"patches": (grid / 255 - 0.5).astype(np.float32)}}
