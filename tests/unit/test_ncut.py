@@ -59,6 +59,38 @@ def test_low_rank_is_much_nearer_to_the_exact_answer_than_the_papers_route():
     np.testing.assert_allclose(low.T @ low, np.eye(8), atol=1e-3)
 
 
+@pytest.mark.parametrize("channels", [24, 200])
+def test_the_length_of_a_node_does_not_count_and_pieces_may_be_of_any_size(channels, monkeypatch):
+    """Both ways into the low-rank route: straight to the landmarks, and through few directions."""
+    rows = torch.from_numpy(planted(700, channels, spread=0.05)[0])
+    landmarks = kernel.unit_rows(rows[::7])
+    assert (kernel._few_directions(landmarks) is None) == (channels == 24)
+    whole = kernel.low_rank_cut(lambda: iter([kernel.unit_rows(rows)]), landmarks, 4, 40)
+    monkeypatch.setattr(kernel, "STEP", 33)
+    scaled = rows * torch.linspace(0.1, 9, 700)[:, None]
+    parts = kernel.low_rank_cut(lambda: iter(scaled.split([1, 499, 200])), landmarks, 4, 40)
+    torch.testing.assert_close(parts.vectors, whole.vectors, atol=1e-4, rtol=0)
+    torch.testing.assert_close(parts.place(scaled[:50]), whole.vectors[:50], atol=1e-4, rtol=0)
+
+
+def test_eigenvectors_of_a_large_matrix_are_those_of_a_dense_solver(monkeypatch):
+    rows = torch.from_numpy(planted(400, spread=0.7)[0])
+    dense = kernel.exact_cut(rows, 6)
+    monkeypatch.setattr(kernel, "SOLVED_DENSE", 100)
+    iterated = kernel.exact_cut(rows, 6)
+    torch.testing.assert_close(iterated.values, dense.values, atol=1e-8, rtol=0)
+    torch.testing.assert_close(iterated.vectors, dense.vectors, atol=1e-5, rtol=0)
+
+
+def test_the_papers_route_takes_another_affinity_by_its_own_order():
+    rows = torch.from_numpy(planted(60)[0])
+    falling = kernel.paper_cut(lambda: iter([rows]), rows[:30], 3, 5, lambda cosines: (1 - cosines).exp())
+    rising = kernel.paper_cut(lambda: iter([rows]), rows[:30], 3, 5)
+    same = kernel.paper_cut(lambda: iter([rows]), rows[:30], 3, 5, lambda cosines: (cosines - 1).exp())
+    torch.testing.assert_close(rising.vectors, same.vectors)
+    assert not torch.allclose(rising.vectors, falling.vectors, atol=1e-3)
+
+
 def test_the_papers_route_is_equation_4():
     rows, _ = planted(80)
     sample = kernel.unit_rows(torch.from_numpy(rows[:30]))
