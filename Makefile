@@ -4,7 +4,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: demo test test-all test-peers bench docs lint clean
+.PHONY: front demo test test-all test-peers bench docs lint clean
 
 $(READY): pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Python 3.11 or newer is needed: make PYTHON=python3.12"; exit 1; }
@@ -15,6 +15,9 @@ $(READY): pyproject.toml
 
 demo: $(READY)  ## records the bundled models on scenes and writes a first report
 	$(BIN)/vitreous demo --out vitreous-demo
+
+front:  ## builds the pages of reports and of the explorer into the package (needs Node 20 or newer)
+	cd web && npm ci --no-audit --no-fund && npm run check && npm test && npm run build
 
 test: $(READY)  ## what CI runs after lint
 	$(BIN)/python -m pytest

@@ -1,0 +1,2 @@
+declare module "virtual:panels.css";
+declare module "*.css";

@@ -1,0 +1,150 @@
+/** The explorer's server, when there is one. */
+import { bytesOf } from "./bytes";
+import { live } from "./state";
+import type { Note } from "./types";
+
+export type PictureId = number | string;
+
+interface Problem {
+  error?: { what?: string; given?: string; accepted?: string; remedy?: string };
+}
+
+async function ask(path: string, init: RequestInit = {}): Promise<Response> {
+  let answer: Response;
+  try {
+    answer = await fetch(address(path), init);
+  } catch (error) {
+    if ((error as Error).name === "AbortError") throw error;
+    throw new Error("The explorer does not answer. Is `vitreous explore` still running?");
+  }
+  if (answer.ok) return answer;
+  const problem = (await answer.json().catch(() => ({}))) as Problem;
+  const { what, accepted, remedy } = problem.error ?? {};
+  throw new Error([what ?? `The explorer answered ${answer.status}.`, accepted && `Accepted: ${accepted}`, remedy].filter(Boolean).join(" "));
+}
+
+function address(path: string): string {
+  const base = live.value?.api ?? "/api";
+  const token = live.value?.token;
+  if (!token) return base + path;
+  return `${base}${path}${path.includes("?") ? "&" : "?"}token=${encodeURIComponent(token)}`;
+}
+
+async function get<T>(path: string, params: Record<string, string | number> = {}, signal?: AbortSignal): Promise<T> {
+  const query = new URLSearchParams(Object.entries(params).map(([name, value]) => [name, String(value)])).toString();
+  return (await (await ask(query ? `${path}?${query}` : path, { signal })).json()) as T;
+}
+
+async function send<T>(method: string, path: string, body?: unknown, signal?: AbortSignal): Promise<T> {
+  const init = { method, signal, headers: { "content-type": "application/json" }, body: body === undefined ? undefined : JSON.stringify(body) };
+  const text = await (await ask(path, init)).text();
+  return (text ? JSON.parse(text) : null) as T;
+}
+
+export function pictureUrl(id: PictureId): string {
+  return address(`/picture/${encodeURIComponent(id)}`);
+}
+
+export interface Upload {
+  id: string;
+  name?: string;
+  width: number;
+  height: number;
+}
+
+export const state = () => get<{ uploads: Upload[] }>("/state");
+
+export async function upload(file: Blob): Promise<Upload> {
+  return (await (await ask("/pictures", { method: "POST", headers: { "content-type": file.type || "application/octet-stream" }, body: file })).json()) as Upload;
+}
+
+export interface Maps {
+  rows: number;
+  columns: number;
+  prefix: string[];
+  tokens: number;
+  /** the map of token t at t * rows * columns */
+  data: Uint8Array;
+  ms: number;
+}
+
+const kept = new Map<string, Promise<Maps>>();
+const KEPT = 96;
+
+/** The maps of all tokens of a block at once, so that moving the mouse costs no further question. */
+export function maps(model: string, picture: PictureId, block: number): Promise<Maps> {
+  const key = `${model} ${picture} ${block}`;
+  const before = kept.get(key);
+  if (before) return before;
+  const got = get<Omit<Maps, "data"> & { data: string }>("/maps", { model, picture, block }).then((answer) => ({ ...answer, data: bytesOf(answer.data) }));
+  kept.set(key, got);
+  got.catch(() => kept.delete(key));
+  if (kept.size > KEPT) kept.delete(kept.keys().next().value ?? "");
+  return got;
+}
+
+export interface Segments {
+  rows: number;
+  columns: number;
+  k: number;
+  most: number;
+  labels: number[];
+}
+
+export const segments = (model: string, picture: PictureId, block: number, k: number, signal?: AbortSignal) => get<Segments>("/segments", { model, picture, block, k }, signal);
+
+export interface Neighbour {
+  model: string;
+  layer: number | string;
+  picture: number;
+  token: number;
+  similarity: number;
+}
+
+export const neighbours = (model: string, layer: number | string, picture: PictureId, token: number, signal?: AbortSignal) =>
+  get<{ items: Neighbour[] }>("/neighbours", { model, layer, picture, token, count: 24 }, signal);
+
+export interface Activation {
+  rows: number;
+  columns: number;
+  heat: string;
+  value?: number | null;
+}
+
+export const activations = (model: string, picture: PictureId, unit: string) => get<Activation>("/activations", { model, picture, unit });
+
+export interface Steered {
+  classes: string[] | null;
+  before: number[] | null;
+  after: number[] | null;
+  heat_before: string | null;
+  heat_after: string | null;
+  changed: number;
+}
+
+export interface Steering {
+  model: string;
+  picture: PictureId;
+  block: number;
+  subunits: { id: string; factor: number }[];
+  prefix: boolean;
+}
+
+export const steer = (asked: Steering, signal?: AbortSignal) => send<Steered>("POST", "/steer", asked, signal);
+
+export const readNotes = () => get<{ notes: Note[] } | Note[]>("/notes").then((answer) => (Array.isArray(answer) ? answer : answer.notes));
+export const postNote = (note: { id: string; name: string | null; comment: string | null }) => send<{ undo: string }>("POST", "/notes", note);
+export const deleteNote = (id: string) => send<{ undo: string }>("DELETE", `/notes?id=${encodeURIComponent(id)}`);
+export const undo = (token: string) => send<unknown>("POST", "/notes/undo", { undo: token });
+
+export interface Job {
+  state: "waiting" | "running" | "done" | "cancelled" | "failed";
+  done: number;
+  total: number;
+  error?: string | null;
+}
+
+export const startJob = (model: string, pictures: PictureId[], blocks: number[]) => send<{ job: string }>("POST", "/jobs", { kind: "maps", model, pictures, blocks });
+export const readJob = (job: string) => get<Job>(`/jobs/${encodeURIComponent(job)}`);
+export const cancelJob = (job: string) => send<unknown>("DELETE", `/jobs/${encodeURIComponent(job)}`);
+export const cloudBytes = async () => new Uint8Array(await (await ask("/cloud")).arrayBuffer());
