@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from vitreous.baselines.gradcam import gradcam as gradcam
     from vitreous.baselines.kmeans_features import kmeans_segments as kmeans_segments
     from vitreous.baselines.kmeans_features import patch_features as patch_features
+    from vitreous.baselines.masks import input_labels as input_labels
     from vitreous.baselines.masks import input_masks as input_masks
     from vitreous.baselines.masks import object_masks as object_masks
     from vitreous.baselines.mobile_sam import MobileSam as MobileSam
@@ -58,6 +59,8 @@ if TYPE_CHECKING:
     from vitreous.lenses.align_colors import transitions as transitions
     from vitreous.lenses.align_cut import Spectral as Spectral
     from vitreous.lenses.align_cut import ncut as ncut
+    from vitreous.lenses.align_segmentation import region_means as region_means
+    from vitreous.lenses.align_segmentation import segmentation_by_layer as segmentation_by_layer
     from vitreous.lenses.disentangle import Disentanglement as Disentanglement
     from vitreous.lenses.disentangle import disentangle as disentangle
     from vitreous.lenses.structure import StructureFinding as StructureFinding
@@ -143,6 +146,7 @@ _PUBLIC = {
     "gradcam": "baselines.gradcam",
     "group_nodes": "lenses.align_colors",
     "grouped_ranks": "lenses.structure",
+    "input_labels": "baselines.masks",
     "input_masks": "baselines.masks",
     "kmeans_segments": "baselines.kmeans_features",
     "label": "labels",
@@ -156,8 +160,10 @@ _PUBLIC = {
     "patch_features": "baselines.kmeans_features",
     "raw_attention": "baselines.rollout",
     "record": "recording",
+    "region_means": "lenses.align_segmentation",
     "scenes": "scenery",
     "segment": "lenses.tokens_segments",
+    "segmentation_by_layer": "lenses.align_segmentation",
     "spectral_tsne": "lenses.align_colors",
     "split_weights": "kernels.split_weights",
     "steer": "steering",

@@ -133,7 +133,7 @@ def test_an_alignment_reads_for_a_cut_over_models_of_different_width(tmp_path):
 def test_channels_of_a_region_are_those_with_the_largest_weights():
     models, values = world(60)
     alignment = vt.align(models, vt.Responses(values, {"early": np.arange(10) < 5}), **(QUICK | {"epochs": 3}))
-    strength = np.abs(alignment.head[:, :5]).mean(1)
+    strength = np.abs(alignment.head[:, :5] / alignment.spread[:5]).mean(1)
     assert set(alignment.channels_of("early", 4)) == set(np.argsort(-strength)[:4])
     with pytest.raises(vt.SettingsError, match="number of channels"):
         alignment.channels_of("early", 13)

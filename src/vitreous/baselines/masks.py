@@ -50,7 +50,22 @@ def object_masks(
 
 def input_masks(masks: Sequence[np.ndarray], preprocess: Preprocess) -> np.ndarray:
     """bool (sample, row, column) as large as the model's input: resized and cut like the pictures themselves."""
-    return np.stack([preprocess.frame(Size(*mask.shape)).to_input(mask) for mask in masks]).astype(bool)
+    return _to_input(masks, preprocess).astype(bool)
+
+
+def input_labels(images: ImageSet, preprocess: Preprocess) -> np.ndarray:
+    """Class maps (sample, row, column) of a set with masks, resized and cut like the pictures, labels never mixed.
+
+    >>> vt.segmentation_by_layer(store, vt.input_labels(images, subject.preprocess), ignore=images.ignore)
+    """
+    maps = [picture.mask for picture in images]
+    if missing := [images.ids[k] for k, found in enumerate(maps) if found is None]:
+        raise ImageError("some pictures have no masks", given=missing[0], remedy="leave them out, or vt.object_masks")
+    return _to_input([found for found in maps if found is not None], preprocess)
+
+
+def _to_input(maps: Sequence[np.ndarray], preprocess: Preprocess) -> np.ndarray:
+    return np.stack([preprocess.frame(Size(*one.shape)).to_input(one) for one in maps])
 
 
 def _read(images: ImageSet, source: str, classes: Sequence[int] | None) -> Iterator[np.ndarray]:

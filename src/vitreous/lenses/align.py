@@ -107,15 +107,19 @@ class Target:
     tested: np.ndarray
     centre: np.ndarray
     spread: np.ndarray
+    ceiling: np.ndarray | None
 
 
 def _target(wanted: Responses, held_out: float, seed: int) -> Target:
+    from vitreous.evidence.responses import noise_ceiling
+
+    ceiling = None if wanted.repeats is None else noise_ceiling(wanted.repeats).reliability
     order = np.random.default_rng(seed).permutation(len(wanted))
     many = max(2, round(held_out * len(wanted)))  # one image has no variance to explain
     tested, trained = np.sort(order[:many]), np.sort(order[many:])
     centre, spread = wanted.values[trained].mean(0), wanted.values[trained].std(0)
     spread = np.where(spread > 0, spread, 1).astype(np.float32)
-    return Target((wanted.values - centre) / spread, trained, tested, centre, spread)
+    return Target((wanted.values - centre) / spread, trained, tested, centre, spread, ceiling)
 
 
 def _finding(
@@ -134,9 +138,11 @@ def _finding(
         held_out=target.tested,
         measured=wanted.values[target.tested],
         predicted=predicted,
+        spread=target.spread,
         rois=dict(wanted.rois),
         log=tuple(log),
         settings=settings,
+        ceiling=target.ceiling,
     )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,14 +13,16 @@ import numpy as np
 from vitreous.errors import SettingsError
 
 FILE, ABOUT = "alignment.safetensors", "alignment.json"
+ARRAYS = ("head", "bias", "held_out", "measured", "predicted", "spread")
 
 
 @dataclass(frozen=True, eq=False)
 class ChannelAlign:
     """`slots` are (model, layer); `maps` (channel, width) of each; `head` (width, response), `bias` (response,).
 
-    `held_out` are the images that training never saw, with their `measured` and `predicted` responses. `log` has a line
-    an epoch.
+    `held_out` are the images that training never saw, with their `measured` and `predicted` responses. `spread`
+    (response,) is how much each response varied in training, `ceiling` (response,) the share of variance that could be
+    explained, where the responses had repeats. `log` has a line an epoch.
     """
 
     slots: tuple[tuple[str, str], ...]
@@ -30,9 +32,11 @@ class ChannelAlign:
     held_out: np.ndarray
     measured: np.ndarray
     predicted: np.ndarray
+    spread: np.ndarray
     rois: Mapping[str, np.ndarray]
     log: tuple[dict[str, float], ...]
     settings: dict[str, Any]
+    ceiling: np.ndarray | None = None
 
     def __repr__(self) -> str:
         models = sorted({model for model, _ in self.slots})
@@ -71,17 +75,51 @@ class ChannelAlign:
 
     def means(self) -> dict[str, float]:
         """Mean R² of every region and of `all`, over responses that vary."""
-        there = {name: values[np.isfinite(values)] for name, values in self.score().items()}
-        return {name: float(values.mean()) if len(values) else float("nan") for name, values in there.items()}
+        return {name: _mean(values) for name, values in self.score().items()}
+
+    def table(self) -> list[dict[str, Any]]:
+        """A row a region and one for `all`: responses, mean R², and where there were repeats the mean ceiling and the
+        share of it that is reached."""
+        rows = []
+        for name, r2 in self.score().items():
+            row: dict[str, Any] = {"region": name, "responses": len(r2), "R2": _mean(r2)}
+            if self.ceiling is not None:
+                top = _mean(self.ceiling if name == "all" else self.ceiling[self.rois[name]])
+                row |= {"ceiling": top, "share": row["R2"] / top if top > 0 else float("nan")}
+            rows.append(row)
+        return rows
 
     def channels_of(self, roi: str, count: int) -> np.ndarray:
         """int64 (count,): the channels of the shared space whose weights for one region are largest (Figure 2)."""
-        if roi not in self.rois:
-            raise SettingsError("no such region", given=roi, accepted=sorted(self.rois))
-        strength = np.abs(self.head[:, self.rois[roi]]).mean(1)
+        strength = np.abs(self.head[:, self._region(roi)] / self.spread[self._region(roi)]).mean(1)
         if not 0 < count <= len(strength):
             raise SettingsError("no such number of channels", given=count, accepted=f"1 to {len(strength)}")
         return np.argsort(-strength, kind="stable")[:count]
+
+    def reader(self, roi: str, count: int | None = None) -> Callable[[np.ndarray, str, str], np.ndarray]:
+        """What `vt.ncut(read=)` takes to see only what speaks for one region (Figure 2).
+
+        With `count` these are that many channels of the shared space, those of `channels_of`. Without it they are what
+        each patch adds to the responses of the region, which does not depend on how the shared space happens to be
+        turned.
+
+        >>> vt.ncut(store, read=alignment.reader("V4"))
+        """
+        mask = self._region(roi)
+        kept = None if count is None else self.channels_of(roi, count)
+
+        def read(features: np.ndarray, model: str, layer: str) -> np.ndarray:
+            aligned = self.transform(features, model, layer)
+            return aligned @ (self.head[:, mask] / self.spread[mask]) if kept is None else aligned[..., kept]
+
+        return read
+
+    def _region(self, roi: str) -> np.ndarray:
+        if roi not in self.rois:
+            raise SettingsError("no such region", given=roi, accepted=sorted(self.rois))
+        if not self.rois[roi].any():
+            raise SettingsError("a region without responses", given=roi)
+        return self.rois[roi]
 
     def save(self, folder: str | Path) -> Path:
         """Two files: arrays as safetensors, the rest as JSON."""
@@ -98,13 +136,8 @@ class ChannelAlign:
         return folder
 
     def _arrays(self) -> dict[str, np.ndarray]:
-        return {
-            "head": self.head,
-            "bias": self.bias,
-            "held_out": self.held_out,
-            "measured": self.measured,
-            "predicted": self.predicted,
-        }
+        found = {name: self.__dict__[name] for name in ARRAYS}
+        return found if self.ceiling is None else found | {"ceiling": self.ceiling}
 
     @classmethod
     def load(cls, folder: str | Path) -> ChannelAlign:
@@ -123,9 +156,16 @@ class ChannelAlign:
                 rois={name[4:]: value for name, value in arrays.items() if name.startswith("roi.")},
                 log=tuple(about["log"]),
                 settings=about["settings"],
-                **{name: arrays[name] for name in ("head", "bias", "held_out", "measured", "predicted")},
+                ceiling=arrays.get("ceiling"),
+                **{name: arrays[name] for name in ARRAYS},
             )
         except (OSError, ValueError, KeyError, TypeError, SafetensorError) as error:
             raise SettingsError(
                 "this is no saved alignment, or a damaged one", given=str(folder), remedy="run vt.align again"
             ) from error
+
+
+def _mean(values: np.ndarray) -> float:
+    """Without those that are not numbers."""
+    there = values[np.isfinite(values)]
+    return float(there.mean()) if len(there) else float("nan")

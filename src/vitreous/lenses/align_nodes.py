@@ -19,13 +19,14 @@ Read = Callable[[np.ndarray, str, str], np.ndarray]  # (…, channel), model, la
 @dataclass(frozen=True, eq=False)
 class Block:
     """All nodes of one layer of one model. `array` (sample, token, channel) is read when it is indexed; `first` is the
-    first token that counts."""
+    first token that counts; `grid` (rows, columns) is how the patches lie, where that is known."""
 
     model: str
     layer: str
     array: Any
     first: int = 0
     read: Read | None = None
+    grid: tuple[int, int] | None = None
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -34,6 +35,10 @@ class Block:
     def __len__(self) -> int:
         samples, tokens = self.shape
         return samples * tokens
+
+    @property
+    def channels(self) -> int:
+        return self.samples(slice(0, 1)).shape[2]
 
     def samples(self, rows: Any) -> np.ndarray:
         """(sample, token, channel), float32."""
@@ -107,6 +112,8 @@ def open_nodes(
     """
     from vitreous.store import Store
 
+    if isinstance(source, Nodes):
+        return source
     if tokens not in ("patches", "all"):
         raise SettingsError("unknown choice of tokens", given=tokens, accepted=("patches", "all"))
     if isinstance(source, Store):
@@ -125,7 +132,7 @@ def open_nodes(
         blocks = [_of_array(source, read=read)]
     if not blocks or not sum(map(len, blocks)):
         raise SettingsError("there are no nodes", given=source)
-    widths = {block.samples(slice(0, 1)).shape[2] for block in blocks}
+    widths = {block.channels for block in blocks}
     if len(widths) > 1 and same_width:
         raise SettingsError(
             "nodes of one graph have the same channels", given=sorted(widths), remedy="align the models first: vt.align"
@@ -155,4 +162,17 @@ def _of_store(name: str, store: Store, sites: str, tokens: str, read: Read | Non
             given=store.manifest.settings["tokens"],
             remedy="tokens='all', or record all tokens",
         )
-    return [Block(name, site, store[site], first, read) for site in names]
+    return [Block(name, site, store[site], first, read, _grid_of(store, site, first)) for site in names]
+
+
+def _grid_of(store: Store, site: str, first: int) -> tuple[int, int] | None:
+    grid = store.grid(site)
+    return None if grid is None or grid.patches != store[site].shape[1] - first else (grid.rows, grid.columns)
+
+
+def square(patches: int) -> tuple[int, int]:
+    """(rows, columns) of patches that lie in a square."""
+    side = round(patches**0.5)
+    if side * side != patches:
+        raise SettingsError("patches do not fill a square", given=patches, remedy="cut with tokens='patches'")
+    return side, side
