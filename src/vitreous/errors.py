@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 
 class VitreousError(ValueError):
     """Base of every error raised on purpose.
 
-    The message is put together here and nowhere else, so that no error forgets a part:
+    The message is put together here and nowhere else, so that no error forgets a part; `parts` has them one by one:
 
         no site 'blocks.0.mlp.acts' in timm ViT
           given:    'blocks.0.mlp.acts'
@@ -21,20 +21,22 @@ class VitreousError(ValueError):
     def __init__(
         self, what: str, *, given: object = None, accepted: Sequence[str] | str | None = None, remedy: str | None = None
     ) -> None:
-        lines = [what]
+        parts = {"what": what}
         if given is not None:
-            lines.append(f"  given:    {given!r}")
+            parts["given"] = repr(given)
         if isinstance(accepted, str):
-            lines.append(f"  accepted: {accepted}")
+            parts["accepted"] = accepted
         elif accepted is not None:
             names = [str(name) for name in accepted]
             shown = ", ".join(names[:20]) + (f", ... ({len(names)} in all)" if len(names) > 20 else "")
-            lines.append(f"  accepted: {shown or '(nothing)'}")
+            parts["accepted"] = shown or "(nothing)"
             if isinstance(given, str) and (near := difflib.get_close_matches(given, names, 3, 0.5)):
-                lines.append(f"  nearest:  {', '.join(near)}")
+                parts["nearest"] = ", ".join(near)
         if remedy is not None:
-            lines.append(f"  remedy:   {remedy}")
-        super().__init__("\n".join(lines))
+            parts["remedy"] = remedy
+        self.parts: Mapping[str, str] = parts
+        lines = [f"  {name + ':':<9} {text}" for name, text in parts.items() if name != "what"]
+        super().__init__("\n".join([what, *lines]))
 
 
 class ModelError(VitreousError):

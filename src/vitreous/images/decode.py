@@ -66,9 +66,9 @@ class Decoded:
     notes: tuple[str, ...] = ()
 
 
-def decode(data: bytes, name: str) -> Decoded:
-    """The picture in a file's bytes. `name` is only for messages."""
-    image = load(data, name)
+def decode(data: bytes, name: str, *, most: int | None = None) -> Decoded:
+    """The picture in a file's bytes. `name` is only for messages, `most` a limit of pixels below Pillow's own."""
+    image = load(data, name, most)
     if image.format in ("JPEG", "MPO") and image.mode == "CMYK" and "adobe" not in image.info:
         from PIL import ImageChops
 
@@ -138,7 +138,7 @@ def _formats() -> tuple[str, ...]:
     return tuple(name for name in FORMATS if name in pil.OPEN)
 
 
-def load(data: bytes, name: str) -> Image:
+def load(data: bytes, name: str, most: int | None = None) -> Image:
     """The picture as it is stored, fully decoded, so that damage shows here and nowhere else."""
     from PIL import Image as pil
 
@@ -147,6 +147,10 @@ def load(data: bytes, name: str) -> Image:
     try:
         image = pil.open(io.BytesIO(data), formats=_formats())
         _refuse_bomb(image.width * image.height, pil.MAX_IMAGE_PIXELS, name)
+        if most is not None and image.width * image.height > most:
+            raise ImageError(
+                "the picture is too large", given=f"{image.width} x {image.height}", accepted=f"{most:,} pixels"
+            )
         image.load()
     except pil.UnidentifiedImageError:
         raise ImageError(
