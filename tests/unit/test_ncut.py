@@ -171,18 +171,32 @@ def test_nodes_of_stores_are_read_in_the_order_of_models_layers_pictures_and_pat
         vt.ncut(stores, sites="blocks.*.mlp.out")
 
 
-def test_a_saved_cut_is_the_same_but_places_nothing_new(tmp_path):
-    rows, _ = planted(50)
-    found = vt.ncut(rows.reshape(5, 10, -1), 3)
+@pytest.mark.parametrize("method", ["exact", "low_rank", "paper"])
+def test_a_saved_cut_is_the_same_and_places_new_nodes_alike(method, tmp_path):
+    rows, _ = planted(200)
+    found = vt.ncut(rows[:150].reshape(15, 10, -1), 3, method=method, n_sample=None if method == "exact" else 60)
     found.save(tmp_path)
     again = vt.Spectral.load(tmp_path)
     np.testing.assert_array_equal(again.of(), found.of())
-    assert again.of().shape == (5, 10, 3) and again.settings == found.settings
-    with pytest.raises(vt.SettingsError, match="cannot place new nodes"):
-        again.transform(rows)
-    (tmp_path / "spectral.npz").write_bytes(b"PK nothing")
-    with pytest.raises(vt.SettingsError, match="no saved cut"):
-        vt.Spectral.load(tmp_path)
+    assert again.of().shape == (15, 10, 3) and again.settings == found.settings
+    if method == "paper":
+        with pytest.raises(vt.SettingsError, match=r"(?s)cannot place new nodes.*exact and low_rank"):
+            again.transform(rows)
+    else:
+        np.testing.assert_allclose(again.transform(rows[150:]), found.transform(rows[150:]), atol=1e-6)
+        own = vt.ncut(rows[:150], 3, affinity=lambda cosines: (2 * cosines - 2).exp())
+        own.save(tmp_path)
+        with pytest.raises(vt.SettingsError, match="affinity own"):
+            vt.Spectral.load(tmp_path).transform(rows)
+
+
+def test_a_damaged_cut_is_refused(tmp_path):
+    vt.ncut(planted(50)[0], 3).save(tmp_path)
+    whole = (tmp_path / "spectral.npz").read_bytes()
+    for data in (b"PK nothing", b"", whole[: len(whole) // 2], whole[:-30]):
+        (tmp_path / "spectral.npz").write_bytes(data)
+        with pytest.raises(vt.SettingsError, match="no saved cut"):
+            vt.Spectral.load(tmp_path)
 
 
 def test_bad_input_is_refused_with_what_to_do():

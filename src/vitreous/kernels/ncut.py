@@ -48,6 +48,24 @@ def _per_length(rows: Tensor) -> Tensor:
 
 
 @dataclass(frozen=True, eq=False)
+class Placer:
+    """Carries rows (node, channel) to (node, eigenvector) by their affinity to landmarks, a = f(cos): a M / √(a d).
+
+    `landmarks` (landmark, channel), `mix` M (landmark, eigenvector), `degrees` d (landmark,).
+    """
+
+    landmarks: Tensor
+    mix: Tensor
+    degrees: Tensor
+    affinity: Affinity = exp_cos
+
+    def __call__(self, new: Tensor) -> Tensor:
+        a = self.affinity(unit_rows(new).double() @ self.landmarks.double().t())
+        degree = (a @ self.degrees).clamp_min(torch.finfo(torch.float64).tiny)
+        return (a @ self.mix * degree.rsqrt()[:, None]).float()
+
+
+@dataclass(frozen=True, eq=False)
 class Cut:
     """`vectors` (node, eigenvector) of unit length, largest eigenvalue first; `values`; `place` carries new rows
     (node, channel) to (node, eigenvector)."""
@@ -91,14 +109,9 @@ def exact_cut(rows: Tensor, count: int, affinity: Affinity = exp_cos) -> Cut:
     matrix *= scale[:, None]
     matrix *= scale[None, :]
     values, vectors = top_eigenvectors(matrix, count)
+    # (1/λ) Σ_j a_j x_j / √(d d_j), which for a node of the graph is its own row
     weighted = scale[:, None] * vectors / values.clamp_min(torch.finfo(torch.float64).tiny)
-
-    def place(new: Tensor) -> Tensor:
-        """(1/λ) Σ_j a_j x_j / √(d d_j), which for a node of the graph is its own row."""
-        to = affinity(unit_rows(new).double() @ rows.t())
-        return (to @ weighted * to.sum(1, keepdim=True).rsqrt()).float()
-
-    return Cut(vectors.float(), values, place)
+    return Cut(vectors.float(), values, Placer(rows, weighted, torch.ones_like(scale), affinity))
 
 
 def low_rank_cut(pieces: Pieces, landmarks: Tensor, count: int, rank: int, affinity: Affinity = exp_cos) -> Cut:
@@ -106,7 +119,7 @@ def low_rank_cut(pieces: Pieces, landmarks: Tensor, count: int, rank: int, affin
 
     Memory: rank + eigenvectors numbers a node. A function of cosines that is no kernel raises NoKernelError.
     """
-    to_rank = _features_of(landmarks, rank, affinity)
+    to_rank, half = _features_of(landmarks, rank, affinity)
     phi = [to_rank(piece) for piece in pieces()]
     nodes = sum(map(len, phi))
     total = torch.stack([part.sum(0, dtype=torch.float64) for part in phi]).sum(0).to(landmarks.dtype)
@@ -122,21 +135,23 @@ def low_rank_cut(pieces: Pieces, landmarks: Tensor, count: int, rank: int, affin
     turn = (mix / values.clamp_min(torch.finfo(torch.float64).tiny).sqrt()).to(landmarks.dtype)
     vectors = torch.cat([part @ turn for part in phi])
     flip = signs(vectors)
-    return Cut(vectors.mul_(flip), values, lambda new: weigh(to_rank(new)) @ (turn * flip))
+    place = Placer(landmarks, half @ (turn * flip).double(), half @ total.double(), affinity)
+    return Cut(vectors.mul_(flip), values, place)
 
 
-def _features_of(landmarks: Tensor, rank: int, affinity: Affinity) -> Callable[[Tensor], Tensor]:
-    """Rows -> Φ (node, rank), whose products are affinities."""
+def _features_of(landmarks: Tensor, rank: int, affinity: Affinity) -> tuple[Callable[[Tensor], Tensor], Tensor]:
+    """Rows -> Φ (node, rank), whose products are affinities; and what makes Φ of affinities to the landmarks."""
     matrix = affinity((landmarks @ landmarks.t()).double().clamp(-1, 1))
     values, vectors = torch.linalg.eigh(matrix)
     if float(-values.clamp_max(0).sum()) > NEGATIVE * float(values.abs().sum()):
         raise NoKernelError
     kept = values > NEGLIGIBLE * values[-1]
     kept[: max(0, len(values) - rank)] = False
-    half = (vectors[:, kept] / values[kept].sqrt()).to(landmarks.dtype)
+    exact = vectors[:, kept] / values[kept].sqrt()
+    half = exact.to(landmarks.dtype)
     few = _few_directions(landmarks)
     turns = [landmarks.t()] if few is None else [few, (landmarks @ few).t()]
-    return lambda rows: _through(rows, [turn.contiguous() for turn in turns], affinity, half)
+    return lambda rows: _through(rows, [turn.contiguous() for turn in turns], affinity, half), exact
 
 
 def _through(rows: Tensor, turns: list[Tensor], affinity: Affinity, half: Tensor) -> Tensor:

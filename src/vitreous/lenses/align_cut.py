@@ -27,7 +27,7 @@ from vitreous.lenses.align_nodes import Nodes, Read, open_nodes
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from vitreous.kernels.ncut import Cut
+    from vitreous.kernels.ncut import Cut, Placer
 
 METHODS = ("auto", "exact", "low_rank", "paper")
 EXACT = 4096  # nodes up to which the whole matrix is solved
@@ -69,7 +69,10 @@ class Spectral:
         """(…, channel) of new nodes -> (…, eigenvector)."""
         if self._place is None:
             raise SettingsError(
-                "this cut was loaded from a file and cannot place new nodes", remedy="run vt.ncut again on its features"
+                "this cut was loaded from a file that cannot place new nodes",
+                given=f"method {self.method}, affinity {self.settings['affinity']}",
+                accepted="methods exact and low_rank with the affinity exp_cos",
+                remedy="run vt.ncut again on its features",
             )
         import torch
 
@@ -84,30 +87,37 @@ class Spectral:
         return torch.cat(parts).numpy().reshape(*given.shape[:-1], -1) if parts else np.zeros((0, 0), np.float32)
 
     def save(self, folder: str | Path) -> Path:
-        """One file, without what `transform` needs."""
+        """One file, with what `transform` needs; that of the method "paper" or of an affinity of your own is left out."""
         import json
+
+        from vitreous.kernels.ncut import Placer
 
         folder = Path(folder)
         folder.mkdir(parents=True, exist_ok=True)
         about = {"settings": self.settings, "blocks": [[*key, *value] for key, value in self.blocks.items()]}
         path = folder / FILE
-        np.savez(
-            path, eigenvectors=self.eigenvectors, eigenvalues=self.eigenvalues, about=np.asarray(json.dumps(about))
-        )
+        arrays = {"eigenvectors": self.eigenvectors, "eigenvalues": self.eigenvalues}
+        if isinstance(self._place, Placer) and self.settings["affinity"] == "exp_cos":
+            kept = {"landmarks": self._place.landmarks.float(), "mix": self._place.mix, "degrees": self._place.degrees}
+            arrays |= {name: value.cpu().numpy() for name, value in kept.items()}
+        np.savez(path, allow_pickle=False, about=np.asarray(json.dumps(about)), **arrays)
         return path
 
     @classmethod
     def load(cls, folder: str | Path) -> Spectral:
+        import io
         import json
         from zipfile import BadZipFile
 
         path = Path(folder) / FILE
         try:
-            with np.load(path, allow_pickle=False) as stored:
+            with np.load(io.BytesIO(path.read_bytes()), allow_pickle=False) as stored:
                 about = json.loads(str(stored["about"]))
                 blocks = {(m, n): (a, b, p, t) for m, n, a, b, p, t in about["blocks"]}
-                return cls(stored["eigenvectors"], stored["eigenvalues"], blocks, about["settings"])
-        except (OSError, ValueError, KeyError, BadZipFile, EOFError) as error:
+                place = _placer(stored) if "mix" in stored.files else None
+                settings = about["settings"] | {"device": "cpu"}
+                return cls(stored["eigenvectors"], stored["eigenvalues"], blocks, settings, place)
+        except (OSError, ValueError, KeyError, TypeError, BadZipFile, EOFError, RecursionError) as error:
             raise SettingsError(
                 "this is no saved cut, or a damaged one", given=str(path), remedy="run vt.ncut again"
             ) from error
@@ -171,6 +181,17 @@ def ncut(
     settings |= {"affinity": affinity if isinstance(affinity, str) else "own", "channels": nodes.channels}
     settings |= {"device": str(where)}
     return Spectral(cut.vectors.cpu().numpy(), cut.values.cpu().numpy(), nodes.places(), settings, cut.place)
+
+
+def _placer(stored: Any) -> Placer:
+    import torch
+
+    from vitreous.kernels.ncut import Placer
+
+    landmarks, mix, degrees = (torch.from_numpy(stored[name]) for name in ("landmarks", "mix", "degrees"))
+    if not (landmarks.ndim == mix.ndim == 2 and len(landmarks) == len(mix) == len(degrees)):
+        raise ValueError("the parts do not fit together")
+    return Placer(landmarks, mix, degrees)
 
 
 def _affinity(affinity: str | Callable[[Tensor], Tensor]) -> Callable[[Tensor], Tensor]:
