@@ -87,7 +87,7 @@ class Spectral:
         return torch.cat(parts).numpy().reshape(*given.shape[:-1], -1) if parts else np.zeros((0, 0), np.float32)
 
     def save(self, folder: str | Path) -> Path:
-        """One file, with what `transform` needs; that of the method "paper" or of an affinity of your own is left out."""
+        """One file, with what `transform` needs, but for the method "paper" and for an affinity of your own."""
         import json
 
         from vitreous.kernels.ncut import Placer
