@@ -4,7 +4,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: front demo test test-all test-peers bench docs lint clean
+.PHONY: front demo test test-browser test-all test-peers bench docs lint clean
 
 $(READY): pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Python 3.11 or newer is needed: make PYTHON=python3.12"; exit 1; }
@@ -21,6 +21,10 @@ front:  ## builds the pages of reports and of the explorer into the package (nee
 
 test: $(READY)  ## what CI runs after lint
 	$(BIN)/python -m pytest
+
+test-browser: $(READY)  ## the pages in Chromium, which is installed where that is allowed
+	@command -v chromium >/dev/null || test -n "$$CHROMIUM" || { test "$$(id -u)" = 0 && command -v apt-get >/dev/null && apt-get install -y -q chromium >/dev/null; } || echo "Chromium is not here and cannot be installed: the tests will be skipped"
+	$(BIN)/python -m pytest tests/browser -rs
 
 test-all: $(READY)  ## also the slow tests and those on real data
 	$(BIN)/python -m pytest -m "not peers"

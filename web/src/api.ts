@@ -41,8 +41,9 @@ async function send<T>(method: string, path: string, body?: unknown, signal?: Ab
   return (text ? JSON.parse(text) : null) as T;
 }
 
-export function pictureUrl(id: PictureId): string {
-  return address(`/picture/${encodeURIComponent(id)}`);
+/** A picture; with a model, cut as that model sees it. */
+export function pictureUrl(id: PictureId, model?: string): string {
+  return address(`/picture/${encodeURIComponent(id)}${model === undefined ? "" : `?model=${encodeURIComponent(model)}`}`);
 }
 
 export interface Upload {
@@ -54,8 +55,8 @@ export interface Upload {
 
 export const state = () => get<{ uploads: Upload[] }>("/state");
 
-export async function upload(file: Blob): Promise<Upload> {
-  return (await (await ask("/pictures", { method: "POST", headers: { "content-type": file.type || "application/octet-stream" }, body: file })).json()) as Upload;
+export async function upload(file: File): Promise<Upload> {
+  return (await (await ask(`/pictures?name=${encodeURIComponent(file.name.slice(0, 200))}`, { method: "POST", headers: { "content-type": file.type || "application/octet-stream" }, body: file })).json()) as Upload;
 }
 
 export interface Maps {
@@ -119,6 +120,7 @@ export interface Steered {
   after: number[] | null;
   heat_before: string | null;
   heat_after: string | null;
+  heat_of: "class" | "patches";
   changed: number;
 }
 

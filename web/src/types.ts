@@ -56,7 +56,7 @@ export interface Index {
     data: string;
     numbers: { label: string; value: string | number; note?: string | null }[];
     statements: { text: string; route?: string | null }[];
-    hero: Tile[];
+    hero: (Tile & { model?: string })[];
   };
   lenses: LensHead[];
   parts: Record<string, boolean>;

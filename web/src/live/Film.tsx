@@ -17,7 +17,7 @@ export function Film({ picture, count, choose }: { picture: PictureId; count: nu
     state().then((now) => setOwn(now.uploads ?? []), () => {});
   }, []);
 
-  const take = async (file: Blob | null | undefined) => {
+  const take = async (file: File | null | undefined) => {
     if (!file) return;
     setBusy(true);
     try {

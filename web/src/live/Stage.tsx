@@ -111,7 +111,7 @@ export function Stage({ model, picture, token, onToken, onPick, busy, children }
       onPointerLeave={(event) => event.pointerType === "mouse" && onToken(null)}
       onKeyDown={keys}
     >
-      {broken ? <p class="state">This picture could not be shown.</p> : <img src={pictureUrl(picture)} alt={pictureName(picture)} draggable={false} onError={() => setBroken(true)} />}
+      {broken ? <p class="state">This picture could not be shown.</p> : <img src={pictureUrl(picture, model.name)} alt={pictureName(picture)} draggable={false} onError={() => setBroken(true)} />}
       {children}
       {patch !== null && patch >= 0 && (
         <span

@@ -2,7 +2,7 @@ import { useEffect, useMemo, useState } from "preact/hooks";
 
 import { steer, type PictureId, type Steered } from "../api";
 import { bytesOf } from "../bytes";
-import { amount, percent, unitName } from "../format";
+import { percent, unitName } from "../format";
 import { Empty, When } from "../parts/States";
 import { Heat, Tiles } from "../parts/Thumb";
 import { useData } from "../source";
@@ -114,7 +114,7 @@ function Sliders({ card, model, picture, src }: { card: Card; model: Model; pict
             <Classes answer={got.answer} />
             <Pair answer={got.answer} model={model} src={src} />
             <p class="quiet">
-              Changed by {amount(got.answer.changed)}.{" "}
+              The maps are {got.answer.heat_of === "class" ? "those of the class token" : "of all patches together"}; the output moved by {percent(got.answer.changed)} of its length.{" "}
               <button class="button small" onClick={() => setFactors(new Map())}>
                 Back to × 1
               </button>
@@ -125,7 +125,8 @@ function Sliders({ card, model, picture, src }: { card: Card; model: Model; pict
         )}
       </div>
       <label class="check">
-        <input type="checkbox" checked={prefix} onChange={(event) => setPrefix(event.currentTarget.checked)} /> also in class tokens and registers
+        <input type="checkbox" checked={prefix} onChange={(event) => setPrefix(event.currentTarget.checked)} />
+        Also in class tokens and registers
       </label>
       <ul class="steer-subs">
         {subs.map((sub) => (

@@ -7,7 +7,8 @@ import { cloudFrom, cloudOf, type Cloud } from "./cloud";
 let kept: Promise<Cloud> | null = null;
 
 export function loadCloud(served: boolean): Promise<Cloud> {
-  kept ??= served ? cloudBytes().then(cloudFrom) : load<CloudFile>("cloud").then(cloudOf);
+  const file = () => load<CloudFile>("cloud").then(cloudOf);
+  kept ??= served ? cloudBytes().then(cloudFrom).catch(file) : file();
   kept.catch(() => (kept = null));
   return kept;
 }

@@ -1,7 +1,8 @@
 import { useEffect, useState } from "preact/hooks";
 
-import { maps, pictureUrl, type PictureId } from "../api";
+import { pictureUrl, type PictureId } from "../api";
 import { amount } from "../format";
+import { Depth } from "../live/Depth";
 import { Film } from "../live/Film";
 import { Jobs } from "../live/Jobs";
 import { Neighbours } from "../live/Neighbours";
@@ -57,7 +58,7 @@ function MapNotes({ model, picture, block, token, ms }: { model: Model; picture:
   return (
     <div>
       <p class="big" aria-live="polite">
-        {token === null ? "Move over the picture" : tokenName(token, model)}
+        {token === null ? "Point at a patch" : tokenName(token, model)}
       </p>
       <p class="sentence">
         Bright pixels are what this token holds after block {block}. Click to hold a token, click it again to let go; the arrow keys go from token to token.
@@ -80,10 +81,6 @@ function Bench({ index, place }: { index: Index; place: Place }) {
   const got = useMaps(model, picture, at);
   const { cut, error: cutError } = useSegments(tab === "segments", model, picture, at, k);
   useEffect(() => setHeld(null), [picture, model.name]);
-  useEffect(() => {
-    // the next blocks while the reader looks at this one
-    if (got.maps) for (const near of [at - 1, at + 1]) if (near >= 0 && near < model.depth) maps(model.name, picture, near).catch(() => {});
-  }, [got.maps]);
   const token = tab === "neighbours" ? over : (over ?? held);
   const patch = token === null ? null : token - model.prefix.length;
   const most = Math.min(cut?.most ?? 24, 40);
@@ -94,21 +91,24 @@ function Bench({ index, place }: { index: Index; place: Place }) {
         <Stage model={model} picture={picture} token={token} onToken={setOver} onPick={(t) => setHeld(held === t && tab === "maps" ? null : t)} busy={!got.maps && !got.error}>
           {tab === "segments" ? <SegmentLayer cut={cut} over={patch !== null && patch >= 0 ? (cut?.labels[patch] ?? null) : null} /> : tab === "maps" && <MapLayer got={got} token={token} />}
         </Stage>
-        <label class="slider">
-          <span>
-            Block <output>{at}</output>
-          </span>
-          <input type="range" min={0} max={model.depth - 1} value={at} onInput={(event) => setBlock(Number(event.currentTarget.value))} />
-        </label>
+        {tab !== "steer" && (
+          <label class="slider">
+            <span>
+              Block <output>{at}</output>
+            </span>
+            <input type="range" min={0} max={model.depth - 1} value={at} onInput={(event) => setBlock(Number(event.currentTarget.value))} />
+          </label>
+        )}
         {tab === "maps" && <Prefixes model={model} token={token} set={setOver} />}
       </div>
       <div class="bench-right" role="tabpanel" aria-label={TABS[tab]}>
         {error && <p class="warn" role="alert">{error.message}</p>}
         {tab === "maps" && <MapNotes model={model} picture={picture} block={at} token={token} ms={got.maps?.ms ?? null} />}
+        {tab === "maps" && <Depth model={model} picture={picture} token={token} block={at} ready={got.maps !== null} setBlock={setBlock} />}
         {tab === "maps" && <Jobs model={model} pictures={index.pictures.count} />}
         {tab === "segments" && <SegmentControls cut={cut} k={k} most={most} setK={setK} />}
         {tab === "neighbours" && <Neighbours model={model} picture={picture} block={at} token={held} />}
-        {tab === "steer" && <Steer model={model} picture={picture} src={pictureUrl(picture)} unit={place.unit} setUnit={(unit) => go(place, { unit })} />}
+        {tab === "steer" && <Steer model={model} picture={picture} src={pictureUrl(picture, model.name)} unit={place.unit} setUnit={(unit) => go(place, { unit })} />}
       </div>
     </div>
   );

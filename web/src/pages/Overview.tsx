@@ -31,7 +31,7 @@ function Hero({ index }: { index: Index }) {
         {overview.hero.length > 0 && (
           <div class="hero">
             {overview.hero.slice(0, 9).map((tile, i) => (
-              <TileView key={i} tile={{ ...tile, value: null, caption: undefined }} model={model} />
+              <TileView key={i} tile={{ ...tile, value: null, caption: undefined }} model={tile.model ?? model} />
             ))}
           </div>
         )}

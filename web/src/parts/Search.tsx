@@ -63,7 +63,7 @@ export function Search() {
         ref={field}
         type="search"
         value={text}
-        placeholder="Search units and labels"
+        placeholder="Search"
         aria-label="Search units and labels"
         role="combobox"
         list={undefined}

@@ -1,0 +1,85 @@
+"""A browser, and pages to open in it."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("playwright.sync_api", reason="playwright is not installed: pip install 'vitreous[dev]'")
+
+from made_site import Plan, write_made_site
+from playwright.sync_api import Browser, Page, sync_playwright
+
+NAMES = ("chromium", "chromium-browser", "google-chrome", "chrome")
+FLAGS = (
+    "--no-sandbox",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+    "--no-first-run",
+    "--use-gl=angle",
+    "--use-angle=swiftshader",  # WebGL without a graphics card
+    "--enable-unsafe-swiftshader",
+    "--ignore-gpu-blocklist",
+)
+
+
+@pytest.fixture(scope="session")
+def chromium() -> Iterator[Browser]:
+    path = os.environ.get("CHROMIUM") or next((found for name in NAMES if (found := shutil.which(name))), None)
+    if path is None:
+        pytest.skip("Chromium is not installed: `make test-browser` as root, or set CHROMIUM to its path")
+    with sync_playwright() as play:
+        browser = play.chromium.launch(executable_path=path, args=list(FLAGS))
+        yield browser
+        browser.close()
+
+
+class Opened:
+    """A page that remembers what went wrong on it."""
+
+    def __init__(self, page: Page, base: str) -> None:
+        self.page, self.base = page, base
+        self.wrong: list[str] = []
+        page.on("pageerror", lambda error: self.wrong.append(str(error)))
+        page.on("console", lambda said: self.wrong.append(said.text) if said.type == "error" else None)
+
+    def go(self, hash: str) -> Page:
+        self.page.goto(f"{self.base}{hash}")
+        self.page.wait_for_selector("main h1, .state h2")
+        return self.page
+
+
+def opened(browser: Browser, base: str, *, offline: bool = True, **options) -> Iterator[Opened]:
+    context = browser.new_context(
+        viewport=options.pop("viewport", {"width": 1280, "height": 900}), offline=offline, **options
+    )
+    context.set_default_timeout(15_000)
+    page = Opened(context.new_page(), base)
+    yield page
+    context.close()
+
+
+@pytest.fixture(scope="session")
+def hard_site(tmp_path_factory) -> Path:
+    return write_made_site(tmp_path_factory.mktemp("made") / "hard")
+
+
+@pytest.fixture(scope="session")
+def many_site(tmp_path_factory) -> Path:
+    plan = Plan(units=5000, pictures=600, points=60_000, nasty=False)
+    return write_made_site(tmp_path_factory.mktemp("made") / "many", plan, every_card=False)
+
+
+@pytest.fixture
+def hard(chromium, hard_site) -> Iterator[Opened]:
+    yield from opened(chromium, (hard_site / "index.html").as_uri())
+
+
+@pytest.fixture
+def many(chromium, many_site) -> Iterator[Opened]:
+    yield from opened(chromium, (many_site / "index.html").as_uri())
