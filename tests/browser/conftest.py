@@ -12,7 +12,8 @@ import pytest
 pytest.importorskip("playwright.sync_api", reason="playwright is not installed: pip install 'vitreous[dev]'")
 
 from made_site import Plan, write_made_site
-from playwright.sync_api import Browser, Page, sync_playwright
+from opened_page import Opened, opened
+from playwright.sync_api import Browser, sync_playwright
 
 NAMES = ("chromium", "chromium-browser", "google-chrome", "chrome")
 FLAGS = (
@@ -37,31 +38,6 @@ def chromium() -> Iterator[Browser]:
         browser = play.chromium.launch(executable_path=path, args=list(FLAGS))
         yield browser
         browser.close()
-
-
-class Opened:
-    """A page that remembers what went wrong on it."""
-
-    def __init__(self, page: Page, base: str) -> None:
-        self.page, self.base = page, base
-        self.wrong: list[str] = []
-        page.on("pageerror", lambda error: self.wrong.append(str(error)))
-        page.on("console", lambda said: self.wrong.append(said.text) if said.type == "error" else None)
-
-    def go(self, hash: str) -> Page:
-        self.page.goto(f"{self.base}{hash}")
-        self.page.wait_for_selector("main h1, .state h2")
-        return self.page
-
-
-def opened(browser: Browser, base: str, *, offline: bool = True, **options) -> Iterator[Opened]:
-    context = browser.new_context(
-        viewport=options.pop("viewport", {"width": 1280, "height": 900}), offline=offline, **options
-    )
-    context.set_default_timeout(15_000)
-    page = Opened(context.new_page(), base)
-    yield page
-    context.close()
 
 
 @pytest.fixture(scope="session")
