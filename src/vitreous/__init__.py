@@ -36,6 +36,9 @@ if TYPE_CHECKING:
     from vitreous.errors import SiteError as SiteError
     from vitreous.errors import StoreError as StoreError
     from vitreous.errors import VitreousError as VitreousError
+    from vitreous.examination import Examination as Examination
+    from vitreous.examination import examine as examine
+    from vitreous.examination import open_run as open_run
     from vitreous.hooks import capture as capture
     from vitreous.hooks import patch as patch
     from vitreous.images import ImageSet as ImageSet
@@ -85,6 +88,7 @@ if TYPE_CHECKING:
     from vitreous.recording import record as record
     from vitreous.responses import Responses as Responses
     from vitreous.scenery import scenes as scenes
+    from vitreous.site import write_site as write_site
     from vitreous.steering import steer as steer
     from vitreous.store import Store as Store
     from vitreous.subjects import load as load
@@ -102,6 +106,7 @@ _PUBLIC = {
     "Dictionary": "baselines.dictionaries",
     "DictionaryComparison": "dictionary_comparison",
     "Disentanglement": "lenses.disentangle",
+    "Examination": "examination",
     "Family": "models.family",
     "Grid": "axes",
     "Groups": "lenses.align_colors",
@@ -143,6 +148,7 @@ _PUBLIC = {
     "dataset": "datasets",
     "dictionary_report": "pages",
     "disentangle": "lenses.disentangle",
+    "examine": "examination",
     "gradcam": "baselines.gradcam",
     "group_nodes": "lenses.align_colors",
     "grouped_ranks": "lenses.structure",
@@ -156,6 +162,7 @@ _PUBLIC = {
     "object_mask": "lenses.tokens_segments",
     "object_masks": "baselines.masks",
     "open_attention": "attention",
+    "open_run": "examination",
     "patch": "hooks",
     "patch_features": "baselines.kmeans_features",
     "raw_attention": "baselines.rollout",
@@ -179,6 +186,7 @@ _PUBLIC = {
     "transitions": "lenses.align_colors",
     "unit_clusters": "lenses.structure",
     "wrap": "subjects",
+    "write_site": "site",
 }
 
 __all__ = [*_PUBLIC]

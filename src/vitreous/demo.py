@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import copy
-import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from vitreous.errors import SettingsError
+from vitreous.models.naming import about, hidden_blocks, short_names
 from vitreous.provenance import start_run
 from vitreous.report import write_report
 from vitreous.views.colours import NEUTRAL
@@ -120,26 +120,6 @@ def shuffled(subject: Subject, seed: int) -> Subject:
 
 def _hidden_sites(depth: int) -> list[str]:
     return [f"blocks.{block}.mlp.hidden" for block in hidden_blocks(depth)]
-
-
-def hidden_blocks(depth: int) -> tuple[int, ...]:
-    """An early, a middle and the last block."""
-    return tuple(sorted({depth // 4, depth // 2, depth - 1}))
-
-
-def about(subject: Subject) -> str:
-    """What a model is, in a few words."""
-    from vitreous.models.bundled import BUNDLED
-
-    known = BUNDLED.get(subject.name.removeprefix("bundled:"))
-    size = f"{subject.depth} blocks, {subject.width} wide"
-    return f"{known} ({size})" if known else f"{subject.family.name}, {size}"
-
-
-def short_names(names: Sequence[str]) -> list[str]:
-    """Names for folders and charts: without their source, with nothing a file system minds, no two alike."""
-    plain = [re.sub(r"[^\w.-]+", "-", name.rpartition(":")[2]).strip("-.") or "model" for name in names]
-    return [name if plain.count(name) == 1 else f"{name}-{k}" for k, name in enumerate(plain)]
 
 
 def _voice(progress: bool) -> Callable[[str], None]:

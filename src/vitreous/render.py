@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import io
+from collections.abc import Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
@@ -11,7 +12,20 @@ import numpy as np
 
 from vitreous.views import colours
 from vitreous.views.charts import amount, bar_places, lay_out
-from vitreous.views.panels import Card, Curve, Histogram, Maps, Matrix, Panel, Pictures, Scatter, Table, Text, Tile
+from vitreous.views.panels import (
+    Card,
+    Curve,
+    Histogram,
+    Maps,
+    Matrix,
+    Panel,
+    Pictures,
+    Scatter,
+    Section,
+    Table,
+    Text,
+    Tile,
+)
 from vitreous.views.scatter import lay_scatter
 from vitreous.views.sheets import Sheet, lay_plate, lay_sheet
 
@@ -54,6 +68,14 @@ def to_html(panel: Panel) -> Markup:
 
     macros: Any = templates().get_template("panels.html.j2").module
     return Markup(macros.draw(panel))
+
+
+def sections_html(sections: Sequence[Section]) -> Markup:
+    """Sections with their panels as a piece of HTML, as they stand on a report."""
+    from markupsafe import Markup
+
+    macros: Any = templates().get_template("sections.html.j2").module
+    return Markup(macros.draw(sections))
 
 
 def number(value: object) -> str:

@@ -26,10 +26,14 @@ FLOORS = (
     {"laws", "store"},
     {"subjects", "recording", "subunits"},
     {"baselines", "dictionary_comparison", "judges", "labels", "lenses", "steering", "training"},
+    {"examination"},
+    {"cards"},
     {"views"},
     {"render"},
     {"report"},
-    {"demo", "pages"},
+    {"pages", "site"},
+    {"demo"},
+    {"explorer"},
     {"cli"},
 )
 

@@ -7,6 +7,7 @@ from vitreous.cli import dictionaries  # isort: skip
 from vitreous.cli import align  # isort: skip
 from vitreous.cli import tokens  # isort: skip
 from vitreous.cli import training  # isort: skip
+from vitreous.cli import reports  # isort: skip
 from vitreous.cli.options import app
 
-__all__ = ["align", "app", "dictionaries", "lenses", "recording", "tokens", "training"]
+__all__ = ["align", "app", "dictionaries", "lenses", "recording", "reports", "tokens", "training"]

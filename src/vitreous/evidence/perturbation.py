@@ -114,7 +114,7 @@ def perturbation_test(
     of = S.shape[2] * S.shape[3]
     patches = max(1, min(round(area * of), (of - 1) // 2))
     rng = np.random.default_rng(seed)
-    spoiled = _chosen(S, numbers - prefix, patches, rng)[[SIDES.index(side) for side in sides]]
+    spoiled = chosen_patches(S, numbers - prefix, patches, rng)[[SIDES.index(side) for side in sides]]
     noise_seed = int(rng.integers(2**32))
     found = np.empty((2, len(kinds), len(sides), *numbers.shape))
     original = _represented(represent, x, numbers, batch_size, prefix + of)
@@ -122,7 +122,7 @@ def perturbation_test(
     def spoil(work: np.ndarray) -> np.ndarray:
         made = x[work[:, 2]].copy()
         for k, (kind, side, sample, token) in enumerate(work):
-            where = _pixels(spoiled[side, sample, token].reshape(S.shape[2:]), x.shape[2:])
+            where = pixels_of(spoiled[side, sample, token].reshape(S.shape[2:]), x.shape[2:])
             if kinds[kind] == "mask":
                 made[k][:, where] = fill
             else:
@@ -140,7 +140,7 @@ def perturbation_test(
     return PerturbationTest(found[0], found[1], tuple(kinds), tuple(sides), numbers, patches, of, settings)
 
 
-def _chosen(S: np.ndarray, own: np.ndarray, patches: int, rng: np.random.Generator) -> np.ndarray:
+def chosen_patches(S: np.ndarray, own: np.ndarray, patches: int, rng: np.random.Generator) -> np.ndarray:
     """bool (side, sample, token, patch) in the order of `SIDES`; never a token's own patch."""
     samples, tokens = S.shape[:2]
     values = S.reshape(samples, tokens, -1)
@@ -234,7 +234,7 @@ def removal_curves(
             there = touched if insert else ~touched
             if own[j] >= 0:
                 there[own[j]] = True
-            where = _pixels(there.reshape(S.shape[1:]), x.shape[2:])
+            where = pixels_of(there.reshape(S.shape[1:]), x.shape[2:])
             made[k] = np.where(where, x[at[j]], empty[at[j]])
         found[work[:, 0], work[:, 1]] = np.asarray(score(made, work[:, 0]), np.float64)
     return RemovalCurves(shares, found)
@@ -263,7 +263,7 @@ def _work(shape: tuple[int, ...], batch_size: int, progress: bool) -> Iterator[n
             bar.update(len(flat))
 
 
-def _pixels(patches: np.ndarray, size: tuple[int, ...]) -> np.ndarray:
+def pixels_of(patches: np.ndarray, size: tuple[int, ...]) -> np.ndarray:
     """bool (row, column) of pixels from one of patches."""
     return patches.repeat(size[0] // patches.shape[0], 0).repeat(size[1] // patches.shape[1], 1)
 
