@@ -4,7 +4,8 @@
     python benchmarks/tokens.py --threads 1            steadier on a machine with other work on it
     python benchmarks/tokens.py --device cuda          ViT-B/16, one picture and batches of them
     python benchmarks/tokens.py --memory               only the memory, in processes of their own
-    python benchmarks/tokens.py --quick                a small random model; runs anywhere in seconds
+    python benchmarks/tokens.py --use                  what a user waits for: one token, one picture, its segments
+    python benchmarks/tokens.py --quick                everything with a small random model; runs anywhere in seconds
 
 Peers: `torch.autograd.grad` for each token in turn, and for many at once (`is_grads_batched`), both on the graph of one
 forward pass with opened attention, and both with the row of eq. 5 taken as a chain of vectors, which is cheaper than
@@ -185,25 +186,67 @@ def show(name: str, found: dict) -> None:
         print(f"  {way}: {times}, processor time {ratio['processor']:.2f} x{error}", flush=True)
 
 
-def batches(name: str, sizes: tuple[int, ...]) -> dict:
-    """Pictures a second on a GPU, and how many forward passes a picture costs (the paper's Table 6: 1,217)."""
-    subject, x = load(name, "cuda")
+def batches(name: str, device: str, sizes: tuple[int, ...]) -> dict:
+    """Pictures a second, and how many forward passes a picture costs (the paper's Table 6: 1,217)."""
+    subject, x = load(name, device)
     found = {}
     for size in sizes:
         many = x.repeat(size, 1, 1, 1)
         with torch.inference_mode():
-            forward = fastest(partial(subject, many), 5)
+            forward = fastest(partial(subject, many), 5, device)
         for dtype in ("float32", "bfloat16"):
             settings = {"dtype": dtype, "batch_size": size, "progress": False}
-            taken = fastest(partial(vt.token_maps, subject, many, **settings), 3)
+            taken = fastest(partial(vt.token_maps, subject, many, **settings), 3, device)
             found[f"{size} {dtype}"] = {"s": taken, "a_second": size / taken, "forward_passes": taken / forward}
             print(f"  {size} pictures, {dtype}: {size / taken:.1f} a second, {taken / forward:.0f} forward passes each")
     return found
 
 
-def fastest(work: Callable[[], object], times: int) -> float:
+def fastest(work: Callable[[], object], times: int, device: str) -> float:
     work()
-    return min(seconds(work, "cuda")[0] for _ in range(times))
+    return min(seconds(work, device)[0] for _ in range(times))
+
+
+# -- in use
+
+
+def in_use(quick: bool, device: str) -> dict:
+    """Milliseconds from a picture to maps, on the bundled model and a ViT-S, and the share of clustering in segments."""
+    bundled = vt.load("bundled:scenes-text", device=device)
+    names = {"bundled:scenes-text": (bundled, vt.scenes(1, size=64, seed=3)[0].image)}
+    if not quick:
+        small, _ = load("vit_small_patch16_224", device)
+        names["vit_small_patch16_224"] = (small, vt.scenes(1, size=224, seed=3)[0].image)
+    found: dict = {}
+    for name, (subject, image) in names.items():
+        found[name] = {}
+        middle = subject.depth // 2
+        asked: dict[str, dict] = {
+            "one token, last block": {"tokens": [30]},
+            "one token, middle block": {"tokens": [30], "block": middle},
+            "all tokens, last block": {},
+            "all tokens, middle block": {"block": middle},
+        }
+        for said, settings in asked.items():
+            for dtype in ("float32", "bfloat16"):
+                work = partial(vt.token_maps, subject, [image], dtype=dtype, progress=False, **settings)
+                found[name][f"{said}, {dtype}"] = 1e3 * fastest(work, 5 if "one" in said else 3, device)
+        found[name]["clustering"] = clustering(subject, image, device)
+        for said, value in found[name].items():
+            print(f"  {name}, {said}: {value if isinstance(value, dict) else round(value, 1)}", flush=True)
+    return found
+
+
+def clustering(subject: vt.Subject, image: object, device: str) -> dict[str, float]:
+    """Milliseconds for the tree and for the labels; shares of the way from the picture to labels in its pixels."""
+    maps = vt.token_maps(subject, [image], progress=False)
+    cut = vt.segment(maps)
+    tree, labels = 1e3 * fastest(lambda: vt.segment(maps), 5, device), 1e3 * fastest(cut.labels, 5, device)
+    found = {"tree_ms": tree, "labels_ms": labels}
+    for dtype in ("float32", "bfloat16"):
+        made = 1e3 * fastest(partial(vt.token_maps, subject, [image], dtype=dtype, progress=False), 2, device)
+        found[f"share_{dtype}"] = tree / (made + tree + labels)
+    return found
 
 
 # -- memory
@@ -248,6 +291,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--quick", action="store_true")
     parser.add_argument("--memory", action="store_true")
+    parser.add_argument("--use", action="store_true")
     parser.add_argument("--device", default="cpu", choices=["cpu", "cuda"])
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--rounds", type=int, default=3)
@@ -257,12 +301,14 @@ def main() -> None:
     torch.set_num_threads(args.threads)
     names = ["quick"] if args.quick else args.model or list(CPU if args.device == "cpu" else GPU)
     found: dict = {"machine": platform.machine(), "threads": args.threads, "torch": torch.__version__}
-    if not args.memory:
+    if args.use or args.quick:
+        found["in_use"] = in_use(args.quick, args.device)
+    if not args.memory and not args.use:
         for name in names:
             found[name] = compare(name, args.device, args.rounds, 50 if "32" in name or args.device == "cuda" else 8)
-            if args.device == "cuda":
-                found[name]["batches"] = batches(name, (1, 8, 32))
-    if args.device == "cpu":
+            if args.device == "cuda" or args.quick:
+                found[name]["batches"] = batches(name, args.device, (1, 8, 32))
+    if args.device == "cpu" and not args.use:
         found["memory_mb"] = memory(names)
     if args.json:
         args.json.write_text(json.dumps(found, indent=1) + "\n")

@@ -64,20 +64,20 @@ class Collection:
 
 
 def collection(data: Path, name: str, count: int) -> Collection:
-    """Evenly spaced pictures of one of `COLLECTIONS`."""
+    """The first pictures of a fixed random order of one of `COLLECTIONS`: fewer are part of more."""
     with zipfile.ZipFile(data / name / f"{name}.zip") as archive:
         return COLLECTIONS[name](archive, count)
 
 
 def _voc(archive: zipfile.ZipFile, count: int) -> Collection:
-    names = _spaced(archive, "images/", count)
+    names = _drawn(archive, "images/", count)
     shown = [Shown(n, _picture(archive, f"images/{n}.jpg"), _labels(archive, f"labels/{n}.png")) for n in names]
     return Collection("voc_animals", tuple(shown), tuple(json.loads(archive.read("classes.json"))))
 
 
 def _pets(archive: zipfile.ZipFile, count: int) -> Collection:
     shown = []
-    for n in _spaced(archive, "images/", count):
+    for n in _drawn(archive, "images/", count):
         trimap = _labels(archive, f"trimaps/{n}.png")
         truth = np.select([trimap == 2, trimap == 1], [0, 1], IGNORE)
         shown.append(Shown(n, _picture(archive, f"images/{n}.jpg"), truth))
@@ -87,7 +87,7 @@ def _pets(archive: zipfile.ZipFile, count: int) -> Collection:
 def _camvid(archive: zipfile.ZipFile, count: int) -> Collection:
     names = json.loads(archive.read("classes.json"))[:11]
     shown = []
-    for n in _spaced(archive, "test/", count):
+    for n in _drawn(archive, "test/", count):
         labels = _labels(archive, f"test_labels/{n}.png")
         shown.append(Shown(n, _picture(archive, f"test/{n}.jpg"), np.where(labels == 11, IGNORE, labels)))
     return Collection("camvid", tuple(shown), tuple(names))
@@ -95,7 +95,7 @@ def _camvid(archive: zipfile.ZipFile, count: int) -> Collection:
 
 def _bsds(archive: zipfile.ZipFile, count: int) -> Collection:
     shown = []
-    for n in _spaced(archive, "images/", count):
+    for n in _drawn(archive, "images/", count):
         people = sorted(p for p in archive.namelist() if p.startswith(f"segs/{n}_"))
         shown.append(Shown(n, _picture(archive, f"images/{n}.jpg"), people=tuple(_labels(archive, p) for p in people)))
     return Collection("bsds500_test", tuple(shown))
@@ -109,9 +109,9 @@ COLLECTIONS: dict[str, Callable[[zipfile.ZipFile, int], Collection]] = {
 }
 
 
-def _spaced(archive: zipfile.ZipFile, folder: str, count: int) -> list[str]:
+def _drawn(archive: zipfile.ZipFile, folder: str, count: int) -> list[str]:
     names = sorted(Path(n).stem for n in archive.namelist() if n.startswith(folder) and n.endswith(".jpg"))
-    return [names[k] for k in np.linspace(0, len(names) - 1, min(count, len(names))).astype(int)]
+    return [names[k] for k in np.random.default_rng(0).permutation(len(names))[:count]]
 
 
 def _picture(archive: zipfile.ZipFile, name: str) -> Image.Image:
@@ -231,8 +231,8 @@ def _each(make: Callable[..., vt.TokenMaps]) -> Callable[..., Sequence[vt.TokenM
     return made
 
 
-def learned_weights(data: Path, model: str, pictures: int, without: set[str], folder: Path) -> np.ndarray:
-    """w (channel,) by self-consistency from pictures of voc_animals that are not in `without`: one for all tokens.
+def learned_weights(data: Path, model: str, pictures: int, folder: Path) -> np.ndarray:
+    """w (channel,) by self-consistency from the last pictures of voc_animals, which are not measured on: one for all.
 
     Pictures are small here (6 x 6 patches for dinov2s_saliency) and fewer than the paper's 256, to learn in minutes.
     One w for all tokens can serve grids of several shapes.
@@ -240,8 +240,7 @@ def learned_weights(data: Path, model: str, pictures: int, without: set[str], fo
     path = folder / f"{model}-{pictures}.npy"
     if not path.exists():
         subject = backbone(data, model)
-        images = [p.image for p in collection(data, "voc_animals", 999).pictures if p.id not in without]
-        images = images[:: max(1, len(images) // pictures)][:pictures]
+        images = [shown.image for shown in collection(data, "voc_animals", 999).pictures[-pictures:]]
         size = 6 * PATCH if model.startswith("dinov2s") else None
         fit = vt.SelfConsistency(samples=pictures, shared=True).fit(subject, images, size=size, progress=False)
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -191,10 +191,12 @@ def main() -> None:
     parser.add_argument("--work", type=Path, required=True)
     parser.add_argument("--out", type=Path, default=OUT)
     parser.add_argument("--pictures", type=int, default=PICTURES)
+    parser.add_argument("--models", nargs="*", default=list(MODELS))
+    parser.add_argument("--sets", nargs="*", default=list(SETS), help="the first is drawn")
     parser.add_argument("--quick", action="store_true", help="one model, one set, two pictures")
     given = parser.parse_args()
     torch.set_num_threads(1)
-    models, sets, count = (MODELS[1:2], SETS[:1], 2) if given.quick else (MODELS, SETS, given.pictures)
+    models, sets, count = (MODELS[1:2], SETS[:1], 2) if given.quick else (given.models, given.sets, given.pictures)
     result: dict[str, Any] = {}
     for model in models:
         subject = backbone(given.data, model)

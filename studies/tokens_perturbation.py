@@ -39,7 +39,7 @@ from vitreous.render import to_png
 from vitreous.views.panels import Curve, Line
 
 OUT = Path(__file__).parent / "results"
-SIZE, AREA, TOKENS, PICTURES, STEPS = 112, 0.25, 10, 6, 4
+SIZE, AREA, TOKENS, PICTURES, STEPS = 112, 0.25, 10, 12, 4
 FIRST, CONTROL = "voc_animals", "random numbers"
 SIDES = ("negative", "positive")  # random patches are those that random numbers call relevant
 Maps = Callable[[vt.Subject, torch.Tensor, np.ndarray], np.ndarray]
@@ -247,10 +247,11 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=OUT)
     parser.add_argument("--pictures", type=int, default=PICTURES)
     parser.add_argument("--models", nargs="*", default=list(MODELS))
+    parser.add_argument("--sets", nargs="*", default=list(COLLECTIONS), help="the first is voc_animals")
     parser.add_argument("--quick", action="store_true", help="one model, one set, two pictures")
     given = parser.parse_args()
     torch.set_num_threads(1)
-    sets, models, count = list(COLLECTIONS), given.models, given.pictures
+    sets, models, count = given.sets, given.models, given.pictures
     if given.quick:
         sets, models, count = sets[:1], ["tin-vit-text"], 2
     result: dict[str, Any] = {}

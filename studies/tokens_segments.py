@@ -9,8 +9,8 @@ Maps of all patch tokens after the last block are clustered (vt.segment) and sco
   joined by their mean features into as many clusters as there are classes.
 - bsds500_test: covering and boundary F against all people, for 2 to 12 segments.
 
-The lens comes with the paper's sum, energy and learned w, and with three that are ours, all of length 1 (see the .md):
-the sum scaled so, the norm, and each token's difference from the mean token. Beside it stand attention rollout and raw
+The lens comes with the paper's sum, energy and learned w, and with two that are ours, of length 1 (see the .md): the
+sum scaled so, and the norm. Beside it stand attention rollout and raw
 attention clustered in the same way, k-means of patch features, and maps of classes cut in two by Otsu's threshold:
 Grad-CAM++ and Chefer, of mean saliency for dinov2s_saliency and of the predicted class for tin-vit-text. Controls: the
 lens on shuffled weights, k-means of colour and place, and of place alone. dinov2s_saliency was trained to predict
@@ -55,7 +55,7 @@ from vitreous.render import to_png
 from vitreous.views.tokens import segment_panel
 
 OUT = Path(__file__).parent / "results"
-PICTURES, LEARNED, FIXED, SCALES = 12, 32, 6, (2, 3, 4, 6, 8, 12)
+PICTURES, LEARNED, FIXED, SCALES = 8, 12, 6, (2, 3, 4, 6, 8, 12)
 CLASSES, PEOPLE = ("voc_animals", "pets", "camvid"), "bsds500_test"
 Labels = dict[int, np.ndarray]
 
@@ -157,21 +157,16 @@ def otsu(values: np.ndarray, bins: int = 128) -> float:
 # -- everything of one model on one set
 
 
-def methods(
-    data: Path, model: str, work: Path, name: str, pictures: int
-) -> dict[str, Callable[[Shown, Sequence[int]], Labels]]:
+def methods(data: Path, model: str, work: Path, name: str) -> dict[str, Callable[[Shown, Sequence[int]], Labels]]:
     """What cuts pictures, by name; class maps give two segments whatever is asked for."""
     subject, folder = backbone(data, model), work / "maps" / name
     chance = control(subject)
-    w = learned_weights(
-        data, model, LEARNED, {p.id for p in collection(data, CLASSES[0], pictures).pictures}, work / "w"
-    )
+    w = learned_weights(data, model, LEARNED, work / "w")
     given: dict[str, Callable[[Shown, Sequence[int]], Labels]] = {
         "tokens, sum": lambda shown, ks: lens(subject, shown, ks, folder, "sum"),
         "tokens, energy": lambda shown, ks: lens(subject, shown, ks, folder, "energy"),
         "tokens, unit sum": lambda shown, ks: lens(subject, shown, ks, folder, "unit sum"),
         "tokens, norm": lambda shown, ks: lens(subject, shown, ks, folder, "norm"),
-        "tokens, own direction": lambda shown, ks: lens(subject, shown, ks, folder, "own direction"),
         "tokens, learned": lambda shown, ks: lens(subject, shown, ks, folder, "learned", weights=w),
         **{
             f"tokens, sum, {linkage}": partial(_linked, subject, folder, linkage)
@@ -202,7 +197,7 @@ def wanted(shown: Shown) -> tuple[int, ...]:
 
 def label_maps(data: Path, model: str, given: Collection, work: Path) -> dict[str, list[Labels]]:
     """{method: label maps of each picture by the number of segments}, kept in a folder."""
-    cutters = methods(data, model, work, given.name, len(given.pictures))
+    cutters = methods(data, model, work, given.name)
     found: dict[str, list[Labels]] = {method: [] for method in cutters}
     for shown in given.pictures:
         for method, cut in cutters.items():
@@ -318,10 +313,11 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=OUT)
     parser.add_argument("--pictures", type=int, default=PICTURES)
     parser.add_argument("--models", nargs="*", default=["dinov2s_saliency", "tin-vit-text"])
+    parser.add_argument("--sets", nargs="*", default=[*CLASSES, PEOPLE])
     parser.add_argument("--quick", action="store_true", help="one model, one set, two pictures")
     given = parser.parse_args()
     torch.set_num_threads(1)
-    sets, models, count = (*CLASSES, PEOPLE), given.models, given.pictures
+    sets, models, count = given.sets, given.models, given.pictures
     if given.quick:
         sets, models, count = sets[:1], ["tin-vit-text"], 2
     result: dict[str, Any] = {}

@@ -19,6 +19,7 @@ from vitreous.kernels import token_backward
 from vitreous.kernels.token_backward import cheaper_formed, token_rows
 from vitreous.kernels.token_layers import AttentionPart
 from vitreous.laws import example_input
+from vitreous.lenses import tokens_read
 from vitreous.lenses.tokens_read import Reader
 from vitreous.lenses.tokens_watch import Unread
 
@@ -284,6 +285,41 @@ def test_a_block_that_cannot_be_read_takes_the_long_way(vivid):
             found = vt.token_maps(vivid, X, -1, [0, 9], "energy", order, progress=False)
         assert largest_error(found.scores, exact_rows(vivid, X, -1, [0, 9], "energy", order), [0, 9]) < 1e-5
     assert vivid.hooks == 0
+
+
+# -- what is known of a module
+
+
+def test_a_kind_of_block_is_looked_at_once_a_module(vivid, monkeypatch):
+    looked = []
+    plan = tokens_read._plan
+    monkeypatch.setattr(tokens_read, "_plan", lambda *given: looked.append(given[1]) or plan(*given))
+    first = vt.token_maps(vivid, X, progress=False)
+    vivid.module.blocks[1].mlp.fc1.weight.data *= 1.5  # weights are read anew each time
+    second = vt.token_maps(vivid, X, progress=False)
+    assert looked == [0] and np.abs(first.scores - second.scores).max() > 1e-3
+    assert largest_error(second.scores, exact_rows(vivid, X), range(21)) < 1e-5
+    vivid.module.blocks[1].mlp.act = Odd()
+    with pytest.warns(UserWarning, match="does more than was read from it"):
+        vt.token_maps(vivid, X, progress=False)
+
+
+def test_a_module_with_hooks_is_looked_at_anew_block_by_block(vivid):
+    vt.token_maps(vivid, X, progress=False)
+    edit = {"blocks.1.mlp.out": lambda value: value * value.detach().sigmoid()}
+    with vt.patch(vivid, edit), pytest.warns(UserWarning, match="does more than was read from it"):
+        changed = vt.token_maps(vivid, X, progress=False)
+        expected = slow_rows(vivid, X).numpy()
+    assert largest_error(changed.scores, expected, range(21)) < 1e-4
+
+
+def test_one_word_says_nothing_of_whether_words_look_to_the_right():
+    subject = vt.wrap(build("HF BERT"))
+    vt.token_maps(subject, [[5]], own="keep", progress=False)
+    x = example_input(subject)
+    found = vt.token_maps(subject, x, target=WEIGHTS.numpy(), progress=False)
+    expected = exact_rows(subject, x, -1, range(x.shape[1]), WEIGHTS)
+    assert largest_error(found.scores, expected, range(x.shape[1])) < 1e-5
 
 
 # -- what is found

@@ -114,15 +114,16 @@ def _inward(part: AttentionPart, sides: Sequence[Tensor], all_tokens: int, rows:
 
 
 def _direct(part: AttentionPart, dS: Tensor, dV: Tensor) -> Tensor:
-    """The same from gradients of scores (image, head, query, seed, key) and of v."""
+    """The same from gradients of scores (image, head, query, seed, key) and of v, side by side in one product."""
     assert part.direct is not None
-    keyed, queried = (side.flatten(1, 2) for side in part.direct)
-    images, _, length, seeds, _ = dS.shape
-    by_query = dS.permute(0, 2, 3, 1, 4).reshape(images, length * seeds, -1)
-    y = torch.bmm(by_query, keyed)
-    y.baddbmm_(dS.permute(0, 4, 3, 1, 2).reshape(images, length * seeds, -1), queried)
-    y.view(-1, y.shape[-1]).addmm_(dV.reshape(images * length * seeds, -1), part.weights[2])
-    return y.view(images, length, seeds, -1)
+    images, heads, length, seeds, _ = dS.shape
+    scores, many = heads * length, length * seeds
+    rows = dS.new_empty(images, length, seeds, part.direct.shape[1])
+    by_query, by_key, by_value = rows.split([scores, scores, rows.shape[-1] - 2 * scores], -1)
+    by_query.unflatten(-1, (heads, length)).copy_(dS.permute(0, 2, 3, 1, 4))
+    by_key.unflatten(-1, (heads, length)).copy_(dS.permute(0, 4, 3, 1, 2))
+    by_value.unflatten(-1, dV.shape[3:]).copy_(dV)
+    return torch.bmm(rows.view(images, many, -1), part.direct).view(images, length, seeds, -1)
 
 
 def _normed(part: AttentionPart, y: Tensor) -> Tensor:

@@ -118,7 +118,7 @@ class AttentionPart:
     scale: Tensor | None = None
     norms: Norms = Norms()
     inward: Tensor | None = None  # once folded: all three of the weights in one
-    direct: tuple[Tensor, Tensor] | None = None  # once folded, where it pays: from scores to the stream
+    direct: Tensor | None = None  # once folded, where it pays: from scores and values to the stream, see `_direct`
 
     def folded(self, space: Space) -> AttentionPart:
         before, dtype = self.norms.before, space.dtype
@@ -140,7 +140,7 @@ class AttentionPart:
         2 h n d for each of a seed's tokens, against 2 n d + 2 d²; nothing else may lie between.
         """
         _, heads, length, _ = self.A.shape
-        return self.pulls[0] is None and self.pulls[1] is None and (heads - 1) * length < len(self.out)
+        return all(pull is None for pull in self.pulls) and (heads - 1) * length < len(self.out)
 
     def first(self, tokens: int) -> AttentionPart:
         """Without the tokens that follow: nothing looks at them."""
@@ -148,15 +148,22 @@ class AttentionPart:
             return self
         q, k, v = (side[:, :, :tokens] for side in (self.q, self.k, self.v))
         norms = self.norms.each(lambda norm: norm.at(slice(tokens)))
-        keyed, queried = self.direct or (None, None)
-        direct = None if keyed is None or queried is None else (keyed[:, :, :tokens], queried[:, :, :tokens])
+        direct = None
+        if self.direct is not None:
+            scores = self.A.shape[1] * self.A.shape[2]
+            whole = self.direct[:, : 2 * scores].unflatten(1, (-1, self.A.shape[2]))
+            direct = torch.cat([whole[:, :, :tokens].flatten(1, 2), self.direct[:, 2 * scores :]], 1)
         return replace(self, A=self.A[:, :, :tokens, :tokens], q=q, k=k, v=v, norms=norms, direct=direct)
 
 
-def _direct(q: Tensor, k: Tensor, weights: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
-    """k through the matrix of queries, and q through that of keys: (image, head, token, channel)."""
+def _direct(q: Tensor, k: Tensor, weights: Sequence[Tensor]) -> Tensor:
+    """k through the matrix of queries, q through that of keys, each (head, token), and the matrix of values below.
+
+    (image, row, channel): one product takes gradients of scores and of v to the stream.
+    """
     to_q, to_k = (weight.unflatten(0, (q.shape[1], -1)) for weight in weights[:2])
-    return torch.einsum("ihtd,hdc->ihtc", k, to_q), torch.einsum("ihtd,hdc->ihtc", q, to_k)
+    keyed, queried = torch.einsum("ihtd,hdc->ihtc", k, to_q), torch.einsum("ihtd,hdc->ihtc", q, to_k)
+    return torch.cat([keyed.flatten(1, 2), queried.flatten(1, 2), weights[2].expand(len(q), -1, -1)], 1)
 
 
 @dataclass(frozen=True)

@@ -13,6 +13,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Literal
+from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor, nn
@@ -53,22 +54,28 @@ class Plan:
     heads: Places
     roles: tuple[_Role, _Role]
     scaled: tuple[bool, bool]
-    causal: bool
+    text: bool
+
+
+#: What was found out and compared, by module and kind of block: weights may change, not how a block is built.
+_KNOWN: WeakKeyDictionary[nn.Module, dict[str, Plan]] = WeakKeyDictionary()
 
 
 class Reader:
-    """Model inputs to layers, up to the deepest wanted block."""
+    """Model inputs to layers, up to the deepest wanted block. A module with hooks is looked at anew, block by block."""
 
     def __init__(self, subject: Subject, blocks: Sequence[int]) -> None:
         self.subject, self.blocks = subject, tuple(blocks)
         self.modules = [subject.module.get_submodule(b.path) for b in subject.blocks[: max(blocks) + 1]]
         self.kinds = [repr(module) for module in self.modules]
-        self.plans: dict[str, Plan] = {}
+        self.known = _KNOWN.setdefault(subject.module, {})
+        if subject.hooks:  # they may do anything to any block
+            self.kinds, self.known = [f"{k} {kind}" for k, kind in enumerate(self.kinds)], {}
 
     def __call__(self, x: Tensor) -> tuple[list[Layer], dict[int, Tensor]]:
         """All blocks, and what each wanted one gave (image, token, channel)."""
         layers: list[Layer] = []
-        unknown: dict[int, Given] = {}
+        plans, unknown = dict(self.known), dict[int, Given]()
         parts = ("attn.out", "mlp.out", "resid.out")
         sites = [f"blocks.{b}.{part}" for b in range(len(self.modules)) for part in parts]
         with ExitStack() as stack:
@@ -79,10 +86,10 @@ class Reader:
                 index = len(layers)
                 kind = self.kinds[index]
                 added = [rec[f"blocks.{index}.{part}"] for part in parts[:2]]
-                if kind not in self.plans:
-                    self.plans[kind] = _plan(self.subject, index, seen, *added)
+                if kind not in plans:
+                    plans[kind] = _plan(self.subject, index, seen, *added)
                     unknown[index] = seen.given
-                layers.append(_described(self.plans[kind], seen, *added))
+                layers.append(_described(plans[kind], seen, *added))
 
             for module in self.modules:
                 stack.enter_context(watching(module, done))
@@ -90,6 +97,7 @@ class Reader:
             self.subject(x)
         for index, given in unknown.items():
             _compare(self.subject, index, given, layers[index])
+        self.known.update(plans)
         return layers, {b: rec[f"blocks.{b}.resid.out"].detach() for b in self.blocks}
 
 
@@ -116,9 +124,8 @@ def _plan(subject: Subject, index: int, seen: Seen, attended: Tensor, added: Ten
     heads = _range(places.argsort())
     if roles[0].inside is not None and not isinstance(heads, slice):
         raise Unread("heads in another order before a norm")
-    causal = subject.modality == "text" and not bool(core.A.triu(1).any())
     scaled = tuple(not _same(*pair) for pair in ((attended, out.leaf), (added, last.leaf)))
-    return Plan(sources, heads, (roles[0], roles[1]), (scaled[0], scaled[1]), causal)
+    return Plan(sources, heads, (roles[0], roles[1]), (scaled[0], scaled[1]), subject.modality == "text")
 
 
 def _same(value: Tensor, leaf: Tensor) -> bool:
@@ -207,7 +214,8 @@ def _described(plan: Plan, seen: Seen, attended: Tensor, added: Tensor) -> Layer
     )
     ways = _ways(inner, _entered(seen, last), added.shape[:2])
     mlp = MlpPart(ways, last.weight, scales[1], norms[1])
-    return Layer(attention, mlp, (streams[0], streams[1]), plan.causal)
+    causal = plan.text and not bool(core.A.triu(1).any())
+    return Layer(attention, mlp, (streams[0], streams[1]), causal)
 
 
 def _norm(event: Normed) -> Norm:
