@@ -211,7 +211,7 @@ def fastest(work: Callable[[], object], times: int, device: str) -> float:
 
 
 def in_use(quick: bool, device: str) -> dict:
-    """Milliseconds from a picture to maps, on the bundled model and a ViT-S, and the share of clustering in segments."""
+    """Milliseconds from a picture to maps, and the share of clustering in segments: the bundled model and a ViT-S."""
     bundled = vt.load("bundled:scenes-text", device=device)
     names = {"bundled:scenes-text": (bundled, vt.scenes(1, size=64, seed=3)[0].image)}
     if not quick:
