@@ -1,7 +1,8 @@
 /** Heat over a picture: a dark veil where it is cold (the look of the reports), or colours. */
 
 const NIGHT = [10, 14, 30] as const;
-const DEEPEST = 0.84;
+const DEEPEST = 0.8;
+const [DARK, LIT] = [0.08, 0.8]; // below the first the veil lies in full, above the second it is gone
 const FINE = 8; // pixels a patch when drawn
 
 export type HeatMode = "veil" | "colour" | "off";
@@ -89,6 +90,12 @@ export function paintHeat(canvas: HTMLCanvasElement, bytes: Uint8Array, rows: nu
   context.putImageData(pixels(smooth(bytes, rows, columns), width, height, mode), 0, 0);
 }
 
+/** How far the veil is lifted: never less for more heat, and steep between, so that the eye finds the place. */
+export function lifted(v: number): number {
+  const t = Math.min(1, Math.max(0, (v - DARK) / (LIT - DARK)));
+  return t * t * (3 - 2 * t);
+}
+
 function pixels(values: Float32Array, width: number, height: number, mode: HeatMode): ImageData {
   const image = new ImageData(width, height);
   const data = image.data;
@@ -96,9 +103,9 @@ function pixels(values: Float32Array, width: number, height: number, mode: HeatM
     const v = values[i] ?? 0;
     if (mode === "colour") {
       const [r, g, b] = ramp(v);
-      data.set([r, g, b, Math.round(255 * (0.3 + 0.55 * v))], 4 * i);
+      data.set([r, g, b, Math.round(255 * (0.35 + 0.45 * v))], 4 * i);
     } else {
-      data.set([NIGHT[0], NIGHT[1], NIGHT[2], Math.round(255 * DEEPEST * (1 - v))], 4 * i);
+      data.set([NIGHT[0], NIGHT[1], NIGHT[2], Math.round(255 * DEEPEST * (1 - lifted(v)))], 4 * i);
     }
   }
   return image;

@@ -9,17 +9,20 @@ interface SectionProps {
   sentence?: string | null;
   proofs?: Evidence[];
   series?: number;
+  /** stands under the sentence, beside the evidence */
+  beside?: ComponentChildren;
   children?: ComponentChildren;
 }
 
 /** One claim of the card, and beside it what speaks for it. */
-export function Section({ name, title, sentence, proofs = [], series, children }: SectionProps) {
+export function Section({ name, title, sentence, proofs = [], series, beside, children }: SectionProps) {
   return (
     <section class="card-section" id={`card-${name}`} aria-labelledby={`card-${name}-title`} tabIndex={-1}>
-      <div class={`claim-row ${proofs.length ? "" : "alone"}`}>
+      <div class={`claim-row ${proofs.length === 0 ? "alone" : proofs.length > 2 ? "below" : ""}`}>
         <div>
           <h2 id={`card-${name}-title`}>{title}</h2>
           {sentence && <p class="sentence">{sentence}</p>}
+          {beside}
         </div>
         <Proofs items={proofs} series={series} />
       </div>

@@ -8,17 +8,24 @@ import type { Card, Place } from "../types";
 const HIGH = 132;
 const STEP = 12;
 
+/** How deep it lies; before the first block is -1. */
+function levelOf(place: Place): number {
+  return place.block ?? (typeof place.layer === "number" ? place.layer : -1);
+}
+
 function name(place: Place): string {
   const token = place.token === null ? "" : `, token ${place.token}`;
-  return `layer ${place.layer}, channel ${place.channel}${token}`;
+  return `${typeof place.layer === "number" ? `layer ${place.layer}` : place.layer}, channel ${place.channel}${token}`;
 }
 
 /** A cluster over depth: a column a layer, a dot a member, the anchor ringed. */
 function Column({ structure, depth }: { structure: NonNullable<Card["structure"]>; depth: number }) {
-  const members = [...(structure.anchor ? [structure.anchor] : []), ...structure.mates];
-  const layers = Math.max(depth, 1 + Math.max(0, ...members.map((place) => Number(place.layer))));
+  const same = (a: Place | null, b: Place) => a !== null && a.layer === b.layer && a.channel === b.channel && a.token === b.token;
+  const mates = structure.mates.filter((mate) => !same(structure.anchor, mate));
+  const members = [...(structure.anchor ? [structure.anchor] : []), ...mates];
+  const layers = Math.max(depth, 1 + Math.max(0, ...members.map(levelOf)));
   const stacked = new Map<number, Place[]>();
-  for (const place of members) stacked.set(Number(place.layer), [...(stacked.get(Number(place.layer)) ?? []), place]);
+  for (const place of members) stacked.set(levelOf(place), [...(stacked.get(levelOf(place)) ?? []), place]);
   const tallest = Math.max(1, ...[...stacked.values()].map((list) => list.length));
   const across = 640 / layers;
   const step = Math.min(STEP, (HIGH - 16) / tallest);
@@ -58,7 +65,7 @@ export function Structure({ card }: { card: Card }) {
         <Column structure={structure} depth={modelOf(card.model)?.depth ?? 1} />
         <p class="quiet">
           Cluster {structure.cluster}, {count(structure.size, "member")}
-          {structure.span && `, layers ${structure.span[0]} to ${structure.span[1]}`}. A dot is a member, the ring its anchor
+          {structure.span && `, blocks ${structure.span[0]} to ${structure.span[1]}`}. A dot is a member, the ring its anchor
           {structure.anchor && ` (${name(structure.anchor)})`}.
           {structure.inefficient && " The same thing is held more than once in a layer."}
         </p>
@@ -70,7 +77,7 @@ export function Structure({ card }: { card: Card }) {
             <li key={i}>
               {mate.id ? <a href={toUnit(mate.id)}>{unitName(mate.id)}</a> : <span>channel {mate.channel}</span>}
               <span class="quiet">
-                layer {mate.layer}
+                {levelOf(mate) < 0 ? mate.layer : `block ${levelOf(mate)}`}
                 {mate.token !== null && ` · token ${mate.token}`}
               </span>
               <span class="num">{amount(mate.distance)}</span>

@@ -56,6 +56,34 @@ function Sub({ sub, card, on }: { sub: SubUnit; card: Card; on: boolean }) {
   );
 }
 
+export function SplitFacts({ card }: { card: Card }) {
+  const parts = card.disentangle;
+  if (!parts) return null;
+  return (
+    <dl class="facts">
+      <div>
+        <dt>sub-units, K</dt>
+        <dd>{parts.k}</dd>
+      </div>
+      <div>
+        <dt title="How well the sub-units together give back what the unit did">agreement, ρ</dt>
+        <dd>{amount(parts.rho)}</dd>
+      </div>
+      <div>
+        <dt>share of noise</dt>
+        <dd>{percent(parts.noise)}</dd>
+      </div>
+      {live.value && parts.k > 0 && (
+        <div class="facts-action">
+          <a class="button small" href={to("live", [], { tab: "steer", unit: card.id })}>
+            Steer them
+          </a>
+        </div>
+      )}
+    </dl>
+  );
+}
+
 /** Sub-units side by side: if one unit holds several things, here they come apart. */
 export function SubUnits({ card, sub }: { card: Card; sub: number | null }) {
   const parts = card.disentangle;
@@ -70,27 +98,6 @@ export function SubUnits({ card, sub }: { card: Card; sub: number | null }) {
   const shown = all ? parts.subunits : parts.subunits.slice(0, AT_ONCE);
   return (
     <>
-      <dl class="facts">
-        <div>
-          <dt>sub-units, K</dt>
-          <dd>{parts.k}</dd>
-        </div>
-        <div>
-          <dt title="How well the sub-units together give back what the unit did">agreement, ρ</dt>
-          <dd>{amount(parts.rho)}</dd>
-        </div>
-        <div>
-          <dt>share of noise</dt>
-          <dd>{percent(parts.noise)}</dd>
-        </div>
-        {live.value && parts.k > 0 && (
-          <div class="facts-action">
-            <a class="button small" href={to("live", [], { tab: "steer", unit: card.id })}>
-              Steer them
-            </a>
-          </div>
-        )}
-      </dl>
       <div class={`subs ${parts.subunits.length === 1 ? "one" : ""}`}>
         {shown.map((part) => (
           <Sub key={part.id} sub={part} card={card} on={part.id === wanted} />

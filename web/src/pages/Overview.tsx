@@ -7,7 +7,7 @@ import { useData } from "../source";
 import { notes } from "../state";
 import type { Index, Units } from "../types";
 
-const BEST = 14;
+const BEST = 12;
 
 function Hero({ index }: { index: Index }) {
   const { overview } = index;

@@ -4,7 +4,7 @@ import { Head } from "../card/Head";
 import { Lacking, Section } from "../card/Section";
 import { Space } from "../card/Space";
 import { Structure } from "../card/Structure";
-import { SubUnits } from "../card/SubUnits";
+import { SplitFacts, SubUnits } from "../card/SubUnits";
 import { Answers } from "../live/Answers";
 import { amount, unitName } from "../format";
 import { Code } from "../parts/Copy";
@@ -142,7 +142,7 @@ function Body({ card, sub }: { card: Card; sub: number | null }) {
         </Section>
       )}
       {card.disentangle ? (
-        <Section name="disentangle" title="Its sub-units" sentence={card.disentangle.sentence} proofs={of("disentangle")} series={series}>
+        <Section name="disentangle" title="Its sub-units" sentence={card.disentangle.sentence} proofs={of("disentangle")} series={series} beside={<SplitFacts card={card} />}>
           <SubUnits card={card} sub={sub} />
         </Section>
       ) : (

@@ -104,7 +104,7 @@ export function TileView({ tile, model, frame = false, sharp = true }: { tile: T
 
 export function Tiles({ tiles, model, frame, size = "m" }: { tiles: Tile[]; model: string; frame?: boolean; size?: "s" | "m" | "l" }) {
   return (
-    <div class={`tiles tiles-${size}`}>
+    <div class={`tiles tiles-${size}`} style={{ "--columns": tiles.length <= 8 ? Math.max(4, tiles.length) : 6 }}>
       {tiles.map((tile, i) => (
         <TileView key={i} tile={tile} model={model} frame={frame} />
       ))}

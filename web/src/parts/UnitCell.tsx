@@ -22,14 +22,15 @@ export function UnitCell({ units, i }: { units: Units; i: number }) {
         {units.dead[i] ? <span class="flag">dead</span> : subs > 1 ? <span class="flag">{count(subs, "sub-unit")}</span> : null}
       </Frame>
       <strong class={name ? "" : "unnamed"} title={name ?? unitName(id)}>
-        {name ?? "no label"}
+        {name ?? unitName(id)}
         {given && <span class="by-hand"> ✎</span>}
       </strong>
       <span class="where">
         <i class="dot" aria-hidden="true" />
         <span class="cut">{model?.name}</span>
         <span class="num">
-          block {units.block[i]} · {units.unit[i]}
+          block {units.block[i]}
+          {name && ` · ${units.unit[i]}`}
         </span>
       </span>
       {ms !== null ? <Meter value={ms} control={control} series={model?.series} /> : <span class="meter none" aria-hidden="true" />}
@@ -43,7 +44,7 @@ export function UnitRow({ units, i }: { units: Units; i: number }) {
     <a class={`unit-row s${(model?.series ?? 0) % 7}`} href={toUnit(id)}>
       <Frame picture={units.top[i] ?? 0} heat={units.heat[i]} model={model} label="" />
       <span class="unit-row-name">
-        <strong class={name ? "" : "unnamed"}>{name ?? "no label"}</strong>
+        <strong class={name ? "" : "unnamed"}>{name ?? unitName(id)}</strong>
         <span class="quiet cut">{(units.sublabels[i] ?? []).filter(Boolean).join(" · ")}</span>
       </span>
       <span class="where">
