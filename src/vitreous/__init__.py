@@ -52,6 +52,9 @@ if TYPE_CHECKING:
     from vitreous.laws import check_laws as check_laws
     from vitreous.lenses.align import ChannelAlign as ChannelAlign
     from vitreous.lenses.align import align as align
+    from vitreous.lenses.align_atlas import Atlas as Atlas
+    from vitreous.lenses.align_atlas import atlas as atlas
+    from vitreous.lenses.align_atlas import layer_transitions as layer_transitions
     from vitreous.lenses.align_colors import Concepts as Concepts
     from vitreous.lenses.align_colors import Groups as Groups
     from vitreous.lenses.align_colors import colors as colors
@@ -62,6 +65,7 @@ if TYPE_CHECKING:
     from vitreous.lenses.align_colors import transitions as transitions
     from vitreous.lenses.align_cut import Spectral as Spectral
     from vitreous.lenses.align_cut import ncut as ncut
+    from vitreous.lenses.align_likeness import slot_cosines as slot_cosines
     from vitreous.lenses.align_segmentation import region_means as region_means
     from vitreous.lenses.align_segmentation import segmentation_by_layer as segmentation_by_layer
     from vitreous.lenses.disentangle import Disentanglement as Disentanglement
@@ -82,12 +86,15 @@ if TYPE_CHECKING:
     from vitreous.models.family import Family as Family
     from vitreous.models.site import Site as Site
     from vitreous.models.subject import Subject as Subject
+    from vitreous.pages import align_report as align_report
+    from vitreous.pages import cut_report as cut_report
     from vitreous.pages import dictionary_report as dictionary_report
     from vitreous.pages import structure_report as structure_report
     from vitreous.preprocess import Preprocess as Preprocess
     from vitreous.recording import record as record
     from vitreous.responses import Responses as Responses
     from vitreous.scenery import scenes as scenes
+    from vitreous.scenery.planted import scene_responses as scene_responses
     from vitreous.site import write_site as write_site
     from vitreous.steering import steer as steer
     from vitreous.store import Store as Store
@@ -99,6 +106,7 @@ if TYPE_CHECKING:
 
 #: Public name -> the module that holds it.
 _PUBLIC = {
+    "Atlas": "lenses.align_atlas",
     "ChannelAlign": "lenses.align",
     "ChatJudge": "judges.chat",
     "Concepts": "lenses.align_colors",
@@ -135,6 +143,8 @@ _PUBLIC = {
     "VitreousError": "errors",
     "algonauts": "datasets.algonauts",
     "align": "lenses.align",
+    "align_report": "pages",
+    "atlas": "lenses.align_atlas",
     "attention_rollout": "baselines.rollout",
     "capture": "hooks",
     "check_laws": "laws",
@@ -144,6 +154,7 @@ _PUBLIC = {
     "compare": "lenses.structure_comparison",
     "compare_dictionaries": "dictionary_comparison",
     "concepts": "lenses.align_colors",
+    "cut_report": "pages",
     "context_scores": "lenses.tokens_text",
     "dataset": "datasets",
     "dictionary_report": "pages",
@@ -156,6 +167,7 @@ _PUBLIC = {
     "input_masks": "baselines.masks",
     "kmeans_segments": "baselines.kmeans_features",
     "label": "labels",
+    "layer_transitions": "lenses.align_atlas",
     "llm_rank": "judges.llm_rank",
     "load": "subjects",
     "ncut": "lenses.align_cut",
@@ -168,9 +180,11 @@ _PUBLIC = {
     "raw_attention": "baselines.rollout",
     "record": "recording",
     "region_means": "lenses.align_segmentation",
+    "scene_responses": "scenery.planted",
     "scenes": "scenery",
     "segment": "lenses.tokens_segments",
     "segmentation_by_layer": "lenses.align_segmentation",
+    "slot_cosines": "lenses.align_likeness",
     "spectral_tsne": "lenses.align_colors",
     "split_weights": "kernels.split_weights",
     "steer": "steering",

@@ -8,9 +8,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from vitreous.errors import SettingsError
+from vitreous.preprocess import Preprocess
 from vitreous.provenance import replace_file, start_run
 from vitreous.render import to_png
 from vitreous.report import write_report
+from vitreous.views.align_page import Look, cut_page
+from vitreous.views.alignment_page import AlignLook, alignment_page
 from vitreous.views.dictionaries import (
     comparison_overview,
     comparison_scatter,
@@ -24,9 +27,13 @@ if TYPE_CHECKING:
 
     from vitreous.dictionary_comparison import DictionaryComparison
     from vitreous.images import ImageSet
+    from vitreous.lenses.align import ChannelAlign
+    from vitreous.lenses.align_atlas import Atlas
     from vitreous.lenses.structure import StructureFinding
     from vitreous.lenses.structure_comparison import Comparison
+    from vitreous.responses import Responses
     from vitreous.store import Store
+    from vitreous.views.panels import Pictures
 
 
 def structure_report(
@@ -84,6 +91,132 @@ def dictionary_report(found: DictionaryComparison, out: str | Path, *, images: I
         path = write_report(out, comparison_title(found), sections, run, overview=comparison_overview(found))
         run.note(report=path.name, methods=list(found.methods))
     return path
+
+
+def cut_report(
+    found: Atlas,
+    out: str | Path,
+    *,
+    images: ImageSet | None = None,
+    stores: Mapping[str, Store] | None = None,
+    shown: int = 4,
+) -> Path:
+    """Writes `report.html`, `run.json` and the atlas into `out`, with `images` (those that were recorded) also
+    `mosaic.png`. `stores` by name of the model say how pictures were cut, and where the pictures have masks, figure and
+    ground are told apart.
+
+    >>> vt.cut_report(vt.atlas(vt.ncut(stores), ids=images.ids), "cut", images=images, stores=stores)
+    """
+    from vitreous.views.align import color_mosaic
+
+    if images is not None and found.ids and tuple(images.ids) != found.ids:
+        raise SettingsError("these are not the pictures of the atlas", given=images.name)
+    out = Path(out)
+    look = _look(found, images, stores or {}, shown)
+    with start_run(out, "ncut", found.spectral.settings, inputs=_store_inputs(stores or {})) as run:
+        found.save(out)
+        if images is not None:
+            mosaic = color_mosaic(found.spectral, found.shades, images, pictures=look.pictures, crops=look.crops)
+            replace_file(out / "mosaic.png", to_png(mosaic, width=10))
+        page = cut_page(look, aligned=bool(found.spectral.settings.get("read")))
+        path = write_report(out, page.title, page.sections, run, overview=page.overview)
+        run.note(report=path.name, nodes=len(found))
+    return path
+
+
+def _look(found: Atlas, images: ImageSet | None, stores: Mapping[str, Store], shown: int) -> Look:
+    import numpy as np
+
+    if images is None:
+        return Look(found)
+    some = np.linspace(0, len(images) - 1, min(shown, len(images))).round().astype(int)
+    crops = {name: crop for name, store in stores.items() if (crop := _crop(store)) is not None}
+    masks = {}
+    for model in found.models:
+        grid = found.spectral.grid(model, found.layers(model)[0])
+        if model in crops and (maps := _objects(images, crops[model])) is not None:
+            masks[model] = _figure_and_ground(maps, grid)
+    return Look(found, images, tuple(some.tolist()), crops, masks)
+
+
+def _crop(store: Store) -> Preprocess | None:
+    said = store.manifest.settings["preprocess"]
+    return None if said is None else Preprocess(**said)
+
+
+def _objects(images: ImageSet, crop: Preprocess) -> np.ndarray | None:
+    """bool (picture, row, column) of the model's input, or None where pictures have no masks."""
+    from vitreous.baselines.masks import input_masks, object_masks
+
+    if images[0].mask is None:
+        return None
+    return input_masks(object_masks(images, progress=False), crop)
+
+
+def _figure_and_ground(maps: np.ndarray, grid: tuple[int, int]) -> dict[str, np.ndarray]:
+    """Patches with more than half their pixels on an object, and those with fewer."""
+    from vitreous.evidence.oracle import patch_classes
+
+    pixels = patch_classes(maps.astype("uint8"), grid, classes=2)
+    return {"on objects": pixels[..., 1] > pixels[..., 0], "on the ground": pixels[..., 1] <= pixels[..., 0]}
+
+
+def align_report(
+    found: ChannelAlign,
+    out: str | Path,
+    *,
+    stores: Mapping[str, Store] | None = None,
+    images: ImageSet | None = None,
+    responses: Responses | None = None,
+    progress: bool = True,
+) -> Path:
+    """Writes `report.html`, `run.json` and the alignment into `out`, which may be its own folder.
+
+    With `stores` the page compares layers before and after; with `images` that have masks it scores segmentation and
+    figure against ground; `responses` that know their vertices are drawn on a brain if nilearn is there.
+
+    >>> vt.align_report(alignment, "aligned", stores=stores, images=images)
+    """
+    out = Path(out)
+    with start_run(out, "align", found.settings, inputs=_store_inputs(stores or {})) as run:
+        found.save(out)
+        page = alignment_page(_align_look(found, stores or {}, images, responses, progress))
+        path = write_report(out, page.title, page.sections, run, overview=page.overview)
+        run.note(report=path.name, score=found.means())
+    return path
+
+
+def _align_look(
+    found: ChannelAlign, stores: Mapping[str, Store], images: ImageSet | None, responses: Responses | None, show: bool
+) -> AlignLook:
+    from importlib.util import find_spec
+
+    from vitreous.lenses.align_likeness import slot_cosines
+    from vitreous.lenses.align_segmentation import region_means, segmentation_by_layer
+
+    brains: tuple[Pictures, ...] = ()
+    if responses is not None and responses.vertices is not None and find_spec("nilearn") is not None:
+        from vitreous.views.brain import brain_pictures
+
+        brains = (brain_pictures(found.score()["all"], responses.vertices, title="R² by place"),)
+    if not stores:
+        return AlignLook(found, brains=brains)
+    sites = str(found.settings["sites"])
+    cosines = slot_cosines(stores, sites=sites), slot_cosines(stores, found.transform, sites=sites)
+    crops = {name: crop for name, store in stores.items() if (crop := _crop(store)) is not None}
+    maps = None
+    if images is not None and set(crops) == set(stores):
+        masks = {name: _objects(images, crop) for name, crop in crops.items()}
+        maps = {name: part.astype("uint8") for name, part in masks.items() if part is not None} or None
+    if maps is None:
+        return AlignLook(found, cosines, brains=brains)
+    scores = segmentation_by_layer(stores, maps, {"before": None, "after": found}, sites=sites, progress=show)
+    return AlignLook(found, cosines, scores, region_means(found, stores, maps, sites=sites, progress=show), brains)
+
+
+def _store_inputs(stores: Mapping[str, Store]) -> dict[str, str]:
+    found = {f"{name}, model": store.manifest.model["fingerprint"] for name, store in stores.items()}
+    return found | {f"{name}, data": store.manifest.data["fingerprint"] for name, store in stores.items()}
 
 
 def _settings(finding: StructureFinding) -> dict[str, object]:

@@ -12,6 +12,7 @@ import numpy as np
 
 from vitreous.views import colours
 from vitreous.views.charts import amount, bar_places, lay_out
+from vitreous.views.drawing import arrow_head, paint
 from vitreous.views.panels import (
     Card,
     Curve,
@@ -26,6 +27,8 @@ from vitreous.views.panels import (
     Text,
     Tile,
 )
+from vitreous.views.plane import Bars, Heat, Paths
+from vitreous.views.plane_layout import lay_plane
 from vitreous.views.scatter import lay_scatter
 from vitreous.views.sheets import Sheet, lay_plate, lay_sheet
 
@@ -53,6 +56,7 @@ def templates() -> Environment:
     )
     env.globals.update(kind_of=kind_of, picture_uri=picture_uri, veil_uri=veil_uri, lay_out=lay_out, heat_of=heat_of)
     env.globals.update(lay_sheet=lay_sheet, lay_plate=lay_plate, lay_scatter=lay_scatter, data_uri=data_uri)
+    env.globals.update(lay_plane=lay_plane, arrow_head=arrow_head)
     env.globals.update(mark=colours.MARK, signs=colours.SIGNS)
     env.filters.update(number=number, amount=amount)
     return env
@@ -181,6 +185,8 @@ def _figure(panel: Panel, width: float) -> Figure:
         return _figure_of_lines(panel, width)
     if isinstance(panel, Scatter):
         return _figure_of_scatter(panel, width)
+    if isinstance(panel, Heat | Bars | Paths):
+        return _figure_of_drawing(panel, width)
     if isinstance(panel, Table):
         return _figure_of_table(panel, width)
     assert isinstance(panel, Text)
@@ -349,6 +355,13 @@ def _figure_of_scatter(panel: Scatter, width: float) -> Figure:
         )
     axes.text((plot.left + plot.right) / 2, plot.height - 8, _plain(panel.x_label), ha="center", fontsize=12 * points)
     axes.text(8, 12, _plain(panel.y_label), fontsize=12 * points)
+    return figure
+
+
+def _figure_of_drawing(panel: Heat | Bars | Paths, width: float) -> Figure:
+    drawing = lay_plane(panel)
+    figure, axes, points = _bare(width, drawing.width, drawing.height, panel.title)
+    paint(axes, drawing, points)
     return figure
 
 

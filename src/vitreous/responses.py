@@ -10,18 +10,23 @@ import numpy as np
 
 from vitreous.errors import SettingsError
 
+FSAVERAGE = 163_842  # vertices of a hemisphere
+
 
 @dataclass(frozen=True, eq=False)
 class Responses:
     """`values` float32 (image, response); `rois` name -> bool (response,); `repeats` (image, repeat, response) or None.
 
     Anything that can be measured for each picture will do: voxels, neurons, another model's embedding, a text's.
+    `vertices` int (response, 2) says where responses lie on a brain's surface: hemisphere (0 left, 1 right) and vertex
+    of fsaverage.
     """
 
     values: np.ndarray
     rois: Mapping[str, np.ndarray] = field(default_factory=dict)
     repeats: np.ndarray | None = None
     name: str = "responses"
+    vertices: np.ndarray | None = None
 
     def __post_init__(self) -> None:
         values = np.asarray(self.values)
@@ -43,6 +48,19 @@ class Responses:
                 accepted=f"({len(values)}, repeats, {values.shape[1]})",
             )
 
+        if self.vertices is not None:
+            object.__setattr__(self, "vertices", self._places(np.asarray(self.vertices)))
+
+    def _places(self, vertices: np.ndarray) -> np.ndarray:
+        fits = vertices.shape == (self.values.shape[1], 2) and vertices.dtype.kind in "iu"
+        if not fits or vertices.min() < 0 or vertices[:, 0].max() > 1 or vertices[:, 1].max() >= FSAVERAGE:
+            raise SettingsError(
+                "vertices are a hemisphere (0 or 1) and a vertex of fsaverage for each response",
+                given=f"{vertices.dtype} {vertices.shape}",
+                accepted=f"({self.values.shape[1]}, 2), vertices below {FSAVERAGE}",
+            )
+        return vertices.astype(np.int64)
+
     def _mask(self, name: str, mask: Any) -> np.ndarray:
         mask = np.asarray(mask)
         if mask.dtype != bool or mask.shape != self.values.shape[1:]:
@@ -63,7 +81,7 @@ class Responses:
     def __getitem__(self, images: Any) -> Responses:
         """Of some images."""
         repeats = None if self.repeats is None else self.repeats[images]
-        return Responses(self.values[images], self.rois, repeats, self.name)
+        return Responses(self.values[images], self.rois, repeats, self.name, self.vertices)
 
     @property
     def constant(self) -> np.ndarray:

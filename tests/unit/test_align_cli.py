@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -10,6 +12,9 @@ from typer.testing import CliRunner
 
 import vitreous as vt
 from vitreous.cli import app
+
+sys.path.insert(0, str(Path(__file__).parent))
+from test_report import _parsed
 
 
 def call(*words: object) -> tuple[int, str]:
@@ -31,19 +36,47 @@ def test_align_then_cut_in_its_space(stores, tmp_path):
     values = np.random.default_rng(0).standard_normal((10, 4))
     np.savez(tmp_path / "answers.npz", responses=values, **{"roi.V1": np.arange(4) < 2})
     words = ["--responses", tmp_path / "answers.npz", "--out", tmp_path / "aligned", "--epochs", 2, "--width", 16]
-    code, text = call("align", *stores, *words, "--json")
+    code, text = call("align", *stores, *words, "--data", "scenes:10", "--json")
+    assert code == 0, text
     facts = json.loads(text)
-    assert code == 0 and facts["layers"] == 4 and set(facts["held-out R2"]) == {"all", "V1"}
+    assert facts["layers"] == 4 and set(facts["held-out R2"]) == {"all", "V1"}
+    html = (tmp_path / "aligned" / "report.html").read_text()
+    _parsed(html)
+    for part in (
+        "After alignment",
+        "Oracle segmentation: bundled:scenes-mae",
+        "Figure and ground: bundled:scenes-text",
+        "Training",
+    ):
+        assert part in html, part
+    assert json.loads((tmp_path / "aligned" / "run.json").read_text())["status"] == "done"
     out = tmp_path / "cut"
     words = ["--alignment", tmp_path / "aligned", "--eigenvectors", 5, "--out", out, "--data", "scenes:10"]
-    words += ["--sites", "blocks.4.*"]
+    words += ["--sample", 200, "--shown", 2]
     code, text = call("ncut", *stores, *words, "--json")
     facts = json.loads(text)
-    assert code == 0 and facts["nodes"] == 2 * 10 * 64 and facts["method"] == "exact"
-    assert facts["files"] == ["spectral.npz", "colours.npy", "mosaic.png"]
-    assert vt.Spectral.load(out).settings["channels"] == 16
-    assert np.load(out / "colours.npy").shape == (facts["nodes"], 3)
+    assert code == 0, text
+    assert facts["nodes"] == 4 * 10 * 64 and facts["method"] == "exact"
+    assert {"report.html", "run.json", "mosaic.png", "plane.npy", "spectral.json"} <= set(facts["files"])
     assert (out / "mosaic.png").read_bytes()[:4] == b"\x89PNG"
+    found = vt.Atlas.load(out)
+    assert found.spectral.settings["channels"] == 16 and len(found) == facts["nodes"] and len(found.ids) == 10
+    assert found.spectral.grid("bundled:scenes-text", "blocks.4.attn.out") == (8, 8)
+    html = (out / "report.html").read_text()
+    _parsed(html)
+    for part in (
+        "Colours",
+        "Likeness",
+        "A few concepts",
+        "Ways of patches: bundled:scenes-mae",
+        "on the ground",
+        "one channel space",
+    ):
+        assert part in html, part
+    record = json.loads((out / "run.json").read_text())
+    assert (
+        record["status"] == "done" and "bundled:scenes-text, model" in record["inputs"] and record["settings"]["read"]
+    )
 
 
 def test_bad_input_ends_with_a_message(stores, tmp_path):

@@ -190,13 +190,18 @@ def test_a_saved_cut_is_the_same_and_places_new_nodes_alike(method, tmp_path):
             vt.Spectral.load(tmp_path).transform(rows)
 
 
-def test_a_damaged_cut_is_refused(tmp_path):
+@pytest.mark.parametrize("name", ["placer.npz", "eigenvectors.npy", "spectral.json"])
+def test_a_damaged_cut_is_refused(tmp_path, name):
     vt.ncut(planted(50)[0], 3).save(tmp_path)
-    whole = (tmp_path / "spectral.npz").read_bytes()
+    whole = (tmp_path / name).read_bytes()
     for data in (b"PK nothing", b"", whole[: len(whole) // 2], whole[:-30]):
-        (tmp_path / "spectral.npz").write_bytes(data)
+        (tmp_path / name).write_bytes(data)
         with pytest.raises(vt.SettingsError, match="no saved cut"):
             vt.Spectral.load(tmp_path)
+    (tmp_path / name).write_bytes(whole)
+    np.save(tmp_path / "eigenvectors.npy", np.ones((9, 3), np.float32))
+    with pytest.raises(vt.SettingsError, match="no saved cut"):
+        vt.Spectral.load(tmp_path)
 
 
 def test_bad_input_is_refused_with_what_to_do():

@@ -14,10 +14,11 @@ from vitreous.cli.options import Device, Json, Seed, app, open_pictures, plain_e
 from vitreous.errors import SettingsError
 
 if TYPE_CHECKING:
+    from vitreous.images import ImageSet
     from vitreous.responses import Responses
     from vitreous.store import Store
 
-SHOWN = 64  # pixels of a scene in the mosaic
+SHOWN = 64  # pixels of a scene whose size nobody knows
 Stores = Annotated[list[Path], typer.Argument(help="Folders of stores of the same pictures, one a model.")]
 Sites = Annotated[str, typer.Option(help="Which recorded sites are layers.")]
 
@@ -25,59 +26,46 @@ Sites = Annotated[str, typer.Option(help="Which recorded sites are layers.")]
 @app.command()
 def ncut(
     stores: Stores,
-    out: Annotated[Path, typer.Option(help="Folder for eigenvectors, colours and a mosaic.")],
+    out: Annotated[Path, typer.Option(help="Folder for the atlas, a mosaic and a page.")],
     sites: Sites = "blocks.*.attn.out",
     eigenvectors: Annotated[int, typer.Option(min=2)] = 20,
     method: Annotated[str, typer.Option(help="auto, exact, low_rank or paper.")] = "auto",
     alignment: Annotated[Path | None, typer.Option(help="Folder of `vitreous align`: cut in its space.")] = None,
-    data: Annotated[str | None, typer.Option(help="The pictures that were recorded, for the mosaic.")] = None,
-    shown: Annotated[int, typer.Option(help="Pictures in the mosaic.", min=1)] = 4,
+    data: Annotated[str | None, typer.Option(help="The pictures that were recorded, to be shown.")] = None,
+    shown: Annotated[int, typer.Option(help="Pictures on the page.", min=1)] = 4,
+    sample: Annotated[int, typer.Option(help="Nodes that t-SNE places; others follow the nearest.", min=5)] = 4000,
     seed: Seed = 0,
     device: Annotated[str, typer.Option(help="cpu or cuda.")] = "cpu",
     as_json: Json = False,
 ) -> None:
-    """Cuts the patches of all pictures, layers and models into concepts, and colours them."""
+    """Cuts the patches of all pictures, layers and models into concepts: colours, likeness, ways through layers."""
     import vitreous as vt
 
     with plain_errors():
         opened = _open(stores)
-        pictures = None
-        if data is not None:
-            store = next(iter(opened.values()))
-            pictures = open_pictures(data, SHOWN, None, "raise", seed)
-            if tuple(pictures.ids) != store.ids:
-                raise SettingsError(
-                    "these are not the pictures that were recorded", given=data, remedy="--seed, or --data"
-                )
+        pictures = _pictures(data, opened, seed)
         read = None if alignment is None else vt.ChannelAlign.load(alignment).transform
         wanted: dict[str, Any] = {"sites": sites, "method": method, "read": read, "seed": seed, "device": device}
         spectral = vt.ncut(opened, eigenvectors, progress=sys.stderr.isatty(), **wanted)
-        shades = vt.colors(vt.spectral_tsne(spectral, 3, seed=seed))
-        spectral.save(out)
-        np.save(out / "colours.npy", shades)
-        files = ["spectral.npz", "colours.npy"]
-        if pictures is not None:
-            from vitreous.render import to_png
-            from vitreous.views.align import color_mosaic
-
-            some = np.linspace(0, len(pictures) - 1, min(shown, len(pictures))).round().astype(int).tolist()
-            (out / "mosaic.png").write_bytes(to_png(color_mosaic(spectral, shades, pictures, pictures=some), width=9))
-            files.append("mosaic.png")
+        found = vt.atlas(spectral, ids=next(iter(opened.values())).ids, n_sample=sample, seed=seed)
+        page = vt.cut_report(found, out, images=pictures, stores=opened, shown=shown)
+    files = sorted(path.name for path in out.iterdir())
     facts = {"nodes": len(spectral), "method": spectral.method, "models": list(opened), "folder": str(out)}
     facts |= {"eigenvalues": [round(float(value), 5) for value in spectral.eigenvalues], "files": files}
     if as_json:
         typer.echo(json.dumps(facts, indent=1))
     else:
-        typer.echo(f"{len(spectral):,} patches of {', '.join(opened)}, {spectral.method}: {out.resolve()}")
-        typer.echo("  " + ", ".join(files))
+        typer.echo(f"{len(spectral):,} patches of {', '.join(opened)}, {spectral.method}")
+        typer.echo(f"report: {page.resolve()}")
 
 
 @app.command()
 def align(
     stores: Stores,
     responses: Annotated[Path, typer.Option(help=".npy (image, response), .npz, or an Algonauts 2023 subject.")],
-    out: Annotated[Path, typer.Option(help="Folder for the alignment; the same folder goes on.")],
+    out: Annotated[Path, typer.Option(help="Folder for the alignment and a page; the same folder goes on.")],
     sites: Sites = "blocks.*.attn.out",
+    data: Annotated[str | None, typer.Option(help="The pictures that were recorded; their masks are scored.")] = None,
     width: Annotated[int, typer.Option(min=1, help="Channels of the shared space.")] = 256,
     lambda_eigen: Annotated[float, typer.Option(help="Weight of the eigen-constraint.")] = 1.0,
     epochs: Annotated[int, typer.Option(min=1)] = 200,
@@ -89,9 +77,11 @@ def align(
     import vitreous as vt
 
     with plain_errors():
+        opened, answers = _open(stores), _responses(responses)
+        pictures = _pictures(data, opened, seed)
         found = vt.align(
-            _open(stores),
-            _responses(responses),
+            opened,
+            answers,
             sites=sites,
             width=width,
             lambda_eigen=lambda_eigen,
@@ -101,9 +91,12 @@ def align(
             device=device,
             progress=sys.stderr.isatty(),
         )
+        page = vt.align_report(
+            found, out, stores=opened, images=pictures, responses=answers, progress=sys.stderr.isatty()
+        )
     score = {name: round(value, 4) for name, value in found.means().items()}
     facts = {"folder": str(out), "layers": len(found.slots), "epochs": len(found.log), "held-out R2": score}
-    typer.echo(json.dumps(facts, indent=1) if as_json else f"{found!r}  {out.resolve()}")
+    typer.echo(json.dumps(facts, indent=1) if as_json else f"{found!r}\nreport: {page.resolve()}")
 
 
 def _open(folders: list[Path]) -> dict[str, Store]:
@@ -119,6 +112,18 @@ def _open(folders: list[Path]) -> dict[str, Store]:
     if len({store.ids for store in opened}) > 1:
         raise SettingsError("the stores are of different pictures", given=[str(folder) for folder in folders])
     return dict(zip(names, opened, strict=True))
+
+
+def _pictures(data: str | None, opened: dict[str, Store], seed: int) -> ImageSet | None:
+    """What was recorded, to be shown; scenes are drawn at the size that the first model saw."""
+    if data is None:
+        return None
+    store = next(iter(opened.values()))
+    size = store.manifest.settings["size"]
+    pictures = open_pictures(data, SHOWN if size is None else min(size), None, "raise", seed)
+    if tuple(pictures.ids) != store.ids:
+        raise SettingsError("these are not the pictures that were recorded", given=data, remedy="--seed, or --data")
+    return pictures
 
 
 def _responses(path: Path) -> Responses:

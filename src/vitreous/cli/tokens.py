@@ -25,7 +25,7 @@ from vitreous.errors import SettingsError
 if TYPE_CHECKING:
     from vitreous.lenses.tokens import TokenMaps
     from vitreous.models.subject import Subject
-    from vitreous.views.token_page import Page
+    from vitreous.views.panels import Page
 
 Model = Annotated[str, typer.Argument(help="Such as timm:vit_small_patch14_dinov2 or bundled:scenes-text.")]
 Data = Annotated[str, typer.Argument(help="What `record` takes: pictures, or a file with one text a line.")]

@@ -16,7 +16,8 @@ HEMISPHERES = {"left": "lh", "right": "rh"}
 
 def algonauts(folder: str | Path) -> Responses:
     """The Algonauts 2023 layout of one subject: `training_split/training_fmri/{lh,rh}_training_fmri.npy`, and
-    `roi_masks/{lh,rh}.NAME_challenge_space.npy` with `mapping_NAME.npy` beside them. Left hemisphere first."""
+    `roi_masks/{lh,rh}.NAME_challenge_space.npy` with `mapping_NAME.npy` beside them. Left hemisphere first. With
+    `roi_masks/{lh,rh}.all-vertices_fsaverage_space.npy` responses know their place on the surface of the brain."""
     folder = Path(folder)
     fmri = [folder / "training_split" / "training_fmri" / f"{side}_training_fmri.npy" for side in HEMISPHERES.values()]
     if missing := [str(path) for path in fmri if not path.is_file()]:
@@ -38,7 +39,25 @@ def algonauts(folder: str | Path) -> Responses:
                 whole[before : before + widths[number]] |= mask
     for number, name in enumerate(HEMISPHERES):
         rois[f"{name} hemisphere"] = np.repeat([n == number for n in range(2)], widths)
-    return Responses(np.concatenate(sides, 1), rois, name=folder.name)
+    places = [
+        _vertices(folder / "roi_masks" / f"{side}.all-vertices_fsaverage_space.npy", number, widths[number])
+        for number, side in enumerate(HEMISPHERES.values())
+    ]
+    known = [place for place in places if place is not None]
+    vertices = np.concatenate(known) if len(known) == len(places) else None
+    return Responses(np.concatenate(sides, 1), rois, name=folder.name, vertices=vertices)
+
+
+def _vertices(path: Path, hemisphere: int, width: int) -> np.ndarray | None:
+    """int64 (response, 2), or None where there is no such file: 1 at the vertices of fsaverage that were measured."""
+    if not path.is_file():
+        return None
+    found = np.flatnonzero(_load(path))
+    if len(found) != width:
+        raise SettingsError(
+            "the file of vertices does not fit the responses", given=f"{path.name}: {len(found)}", accepted=str(width)
+        )
+    return np.stack([np.full(width, hemisphere), found], 1)
 
 
 def _load(path: Path) -> np.ndarray:

@@ -22,7 +22,7 @@ import numpy as np
 from tqdm.auto import tqdm  # type: ignore[import-untyped]
 
 from vitreous.errors import SettingsError
-from vitreous.lenses.align_nodes import Nodes, Read, open_nodes
+from vitreous.lenses.align_nodes import Nodes, Read, open_nodes, square
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -33,7 +33,7 @@ METHODS = ("auto", "exact", "low_rank", "paper")
 EXACT = 4096  # nodes up to which the whole matrix is solved
 PIECE = 16_384  # nodes that are looked at together
 LANDMARKS, PAPER_SAMPLE = 512, 10_000
-FILE = "spectral.npz"
+VECTORS, ABOUT, PLACER = "eigenvectors.npy", "spectral.json", "placer.npz"
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,13 +41,15 @@ class Spectral:
     """`eigenvectors` float32 (node, eigenvector), `eigenvalues` (eigenvector,), largest first.
 
     `blocks` says which nodes belong to which layer of which model: (model, layer) -> (first, last + 1, pictures,
-    patches). `settings` says how it was made.
+    patches), `grids` how the patches of a layer lie (rows, columns), where that is known. `settings` says how it was
+    made.
     """
 
     eigenvectors: np.ndarray
     eigenvalues: np.ndarray
     blocks: dict[tuple[str, str], tuple[int, int, int, int]]
     settings: dict[str, Any]
+    grids: dict[tuple[str, str], tuple[int, int]] = field(default_factory=dict)
     _place: Callable[[Tensor], Tensor] | None = field(default=None, repr=False)
 
     def __len__(self) -> int:
@@ -57,11 +59,19 @@ class Spectral:
     def method(self) -> str:
         return str(self.settings["method"])
 
-    def of(self, model: str = "", layer: str = "", values: np.ndarray | None = None) -> np.ndarray:
-        """(picture, patch, …) of one layer: its eigenvectors, or its part of `values` (node, …)."""
+    def block(self, model: str, layer: str) -> tuple[int, int, int, int]:
+        """(first node, last + 1, pictures, patches) of one layer."""
         if (model, layer) not in self.blocks:
             raise SettingsError("no such layer", given=(model, layer), accepted=[" ".join(key) for key in self.blocks])
-        first, last, pictures, patches = self.blocks[model, layer]
+        return self.blocks[model, layer]
+
+    def grid(self, model: str, layer: str) -> tuple[int, int]:
+        """(rows, columns) of the patches of one layer; a square where nothing else is known."""
+        return self.grids.get((model, layer)) or square(self.block(model, layer)[3])
+
+    def of(self, model: str = "", layer: str = "", values: np.ndarray | None = None) -> np.ndarray:
+        """(picture, patch, …) of one layer: its eigenvectors, or its part of `values` (node, …)."""
+        first, last, pictures, patches = self.block(model, layer)
         part = (self.eigenvectors if values is None else np.asarray(values))[first:last]
         return part.reshape(pictures, patches, *part.shape[1:])
 
@@ -87,40 +97,57 @@ class Spectral:
         return torch.cat(parts).numpy().reshape(*given.shape[:-1], -1) if parts else np.zeros((0, 0), np.float32)
 
     def save(self, folder: str | Path) -> Path:
-        """One file, with what `transform` needs, but for the method "paper" and for an affinity of your own."""
+        """Eigenvectors as `.npy`, the rest as JSON; and what `transform` needs, but for the method "paper" and for an
+        affinity of your own."""
         import json
 
         from vitreous.kernels.ncut import Placer
 
         folder = Path(folder)
         folder.mkdir(parents=True, exist_ok=True)
-        about = {"settings": self.settings, "blocks": [[*key, *value] for key, value in self.blocks.items()]}
-        path = folder / FILE
-        arrays = {"eigenvectors": self.eigenvectors, "eigenvalues": self.eigenvalues}
+        np.save(folder / VECTORS, self.eigenvectors)
+        (folder / PLACER).unlink(missing_ok=True)
         if isinstance(self._place, Placer) and self.settings["affinity"] == "exp_cos":
             kept = {"landmarks": self._place.landmarks.float(), "mix": self._place.mix, "degrees": self._place.degrees}
-            arrays |= {name: value.cpu().numpy() for name, value in kept.items()}
-        np.savez(path, allow_pickle=False, about=np.asarray(json.dumps(about)), **arrays)
-        return path
+            arrays = {name: value.cpu().numpy() for name, value in kept.items()}
+            np.savez(folder / PLACER, allow_pickle=False, **arrays)
+        layers = [
+            {"model": model, "layer": layer, "nodes": place, "grid": self.grids.get((model, layer))}
+            for (model, layer), place in self.blocks.items()
+        ]
+        about = {"settings": self.settings, "eigenvalues": self.eigenvalues.tolist(), "layers": layers}
+        (folder / ABOUT).write_text(json.dumps(about, indent=1) + "\n")
+        return folder
 
     @classmethod
     def load(cls, folder: str | Path) -> Spectral:
-        import io
+        """What `save` wrote; eigenvectors are read where they are looked at."""
         import json
         from zipfile import BadZipFile
 
-        path = Path(folder) / FILE
+        folder = Path(folder)
         try:
-            with np.load(io.BytesIO(path.read_bytes()), allow_pickle=False) as stored:
-                about = json.loads(str(stored["about"]))
-                blocks = {(m, n): (a, b, p, t) for m, n, a, b, p, t in about["blocks"]}
-                place = _placer(stored) if "mix" in stored.files else None
-                settings = about["settings"] | {"device": "cpu"}
-                return cls(stored["eigenvectors"], stored["eigenvalues"], blocks, settings, place)
+            about = json.loads((folder / ABOUT).read_text())
+            values = np.array(about["eigenvalues"], np.float32)
+            places = {(one["model"], one["layer"]): tuple(one["nodes"]) for one in about["layers"]}
+            grids = {(one["model"], one["layer"]): tuple(one["grid"]) for one in about["layers"] if one["grid"]}
+            vectors = read_array(folder / VECTORS)
+            if vectors.shape != (max(last for _, last, *_ in places.values()), len(values)):
+                raise ValueError("the parts do not fit together")
+            settings = about["settings"] | {"device": "cpu"}
+            return cls(vectors, values, places, settings, grids, _placer(folder / PLACER))
         except (OSError, ValueError, KeyError, TypeError, BadZipFile, EOFError, RecursionError) as error:
             raise SettingsError(
-                "this is no saved cut, or a damaged one", given=str(path), remedy="run vt.ncut again"
+                "this is no saved cut, or a damaged one", given=str(folder), remedy="run vt.ncut again"
             ) from error
+
+
+def read_array(path: Path) -> np.ndarray:
+    """A saved array, mapped and not read."""
+    try:
+        return np.load(path, mmap_mode="r", allow_pickle=False)
+    except (OSError, ValueError, EOFError) as error:
+        raise SettingsError("this array cannot be read", given=str(path), remedy="run vt.ncut again") from error
 
 
 def ncut(
@@ -179,16 +206,22 @@ def ncut(
         ) from error
     settings = {"method": chosen, "n_sample": sample, "k": k if chosen == "paper" else None, "seed": seed}
     settings |= {"affinity": affinity if isinstance(affinity, str) else "own", "channels": nodes.channels}
-    settings |= {"device": str(where)}
-    return Spectral(cut.vectors.cpu().numpy(), cut.values.cpu().numpy(), nodes.places(), settings, cut.place)
+    settings |= {"device": str(where), "read": read is not None}
+    grids = {(block.model, block.layer): block.grid for block in nodes.blocks if block.grid is not None}
+    return Spectral(cut.vectors.cpu().numpy(), cut.values.cpu().numpy(), nodes.places(), settings, grids, cut.place)
 
 
-def _placer(stored: Any) -> Placer:
+def _placer(path: Path) -> Placer | None:
+    import io
+
     import torch
 
     from vitreous.kernels.ncut import Placer
 
-    landmarks, mix, degrees = (torch.from_numpy(stored[name]) for name in ("landmarks", "mix", "degrees"))
+    if not path.exists():
+        return None
+    with np.load(io.BytesIO(path.read_bytes()), allow_pickle=False) as stored:
+        landmarks, mix, degrees = (torch.from_numpy(stored[name]) for name in ("landmarks", "mix", "degrees"))
     if not (landmarks.ndim == mix.ndim == 2 and len(landmarks) == len(mix) == len(degrees)):
         raise ValueError("the parts do not fit together")
     return Placer(landmarks, mix, degrees)

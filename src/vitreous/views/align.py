@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from vitreous.axes import Size
 from vitreous.errors import SettingsError
 from vitreous.images import ImageSet
 from vitreous.lenses.align_cut import Spectral
+from vitreous.preprocess import Preprocess
 from vitreous.views.panels import Box, Pictures, Tile
 
 SIDE = 64  # pixels of a tile
+Crops = Mapping[str, Preprocess]  # model -> how it cuts pictures; without it a picture is shown whole
 
 
 def color_mosaic(
@@ -21,9 +24,11 @@ def color_mosaic(
     *,
     pictures: Sequence[int] = (0, 1, 2),
     layers: Sequence[str] | None = None,
+    crops: Crops | None = None,
     title: str = "Patches coloured by concept",
 ) -> Pictures:
     """A row a picture and model: the picture, then its patches in the colours of `shades` (node, 3), layer by layer."""
+    crops = crops or {}
     models = list(dict.fromkeys(model for model, _ in spectral.blocks))
     by_model = {m: [n for k, n in spectral.blocks if k == m and (layers is None or n in layers)] for m in models}
     if not all(by_model.values()):
@@ -32,10 +37,10 @@ def color_mosaic(
     tiles = []
     for place in pictures:
         for model in models:
-            tiles.append(Tile(_shown(images, place), f"picture {place}", model or "picture"))
+            tiles.append(Tile(shown(images, place, crops.get(model)), f"picture {place}", model or "picture"))
             for layer in by_model[model]:
-                part = spectral.of(model, layer, shades)[place]
-                tiles.append(Tile(_enlarged(_grid(part)), f"picture {place}, {model} {layer}", _short(layer)))
+                part = spectral.of(model, layer, shades)[place].reshape(*spectral.grid(model, layer), 3)
+                tiles.append(Tile(enlarged(part), f"picture {place}, {model} {layer}", short_layer(layer)))
             tiles += [Tile(np.full((SIDE, SIDE, 3), 255, np.uint8), "") for _ in range(most - len(by_model[model]))]
     caption = "Patches of one colour lie together in the space of eigenvectors, in whatever picture, layer or model."
     return Pictures(title, tuple(tiles), most + 1, caption)
@@ -47,45 +52,84 @@ def likeness(
     at: tuple[str, str, int, int],
     *,
     pictures: Sequence[int] = (0, 1, 2, 3),
+    slots: Sequence[tuple[str, str]] | None = None,
+    crops: Crops | None = None,
     title: str = "Likeness to one patch",
 ) -> Pictures:
-    """Cosine of the eigenvectors of every patch to those of patch `at` (model, layer, picture, patch), same layer."""
+    """Cosine of the eigenvectors of every patch to those of patch `at` (model, layer, picture, patch), which is framed.
+
+    A row a slot (model, layer); by default the slot of the patch alone.
+    """
     model, layer, picture, patch = at
-    rows = spectral.of(model, layer)
+    rows = np.asarray(spectral.of(model, layer))
     if not (0 <= picture < len(rows) and 0 <= patch < rows.shape[1]):
         raise SettingsError("no such patch", given=at, accepted=f"{len(rows)} pictures of {rows.shape[1]} patches")
-    unit = rows / np.maximum(np.linalg.norm(rows, axis=2, keepdims=True), np.finfo(np.float32).tiny)
-    values = unit @ unit[picture, patch]
-    side = len(_grid(values[0]))
+    chosen = _unit(rows[picture, patch])
+    places = list(dict.fromkeys([picture, *pictures]))
     tiles = []
-    for place in dict.fromkeys([picture, *pictures]):
-        image = _shown(images, place)
-        cell = image.shape[0] / side
-        row, column = divmod(patch, side)
-        frame = Box(column * cell, row * cell, (column + 1) * cell, (row + 1) * cell)
-        heat = _enlarged(_grid(values[place])[..., None])[..., 0]
-        boxes = (frame,) if place == picture else ()
-        tiles.append(Tile(image, f"picture {place}", f"picture {place}", heat, boxes))
-    return Pictures(title, tuple(tiles), min(5, len(tiles)), f"{model} {layer}", (-1.0, 1.0))
+    for name, other in [(model, layer)] if slots is None else slots:
+        grid = spectral.grid(name, other)
+        values = _unit(np.asarray(spectral.of(name, other))) @ chosen
+        for place in places:
+            image = shown(images, place, (crops or {}).get(name))
+            boxes = (_frame(image, patch, grid),) if (place, name, other) == (picture, model, layer) else ()
+            heat = enlarged(values[place].reshape(*grid, 1), len(image))[..., 0]
+            said = f"picture {place}" if slots is None else f"{name} {short_layer(other)}"
+            tiles.append(Tile(image, f"picture {place}, {name} {other}", said, heat, boxes))
+    asked = f"{model} {layer}: bright is like the framed patch; what is unlike it, or the opposite, is dark."
+    return Pictures(title, tuple(tiles), min(5, len(places)) if slots is None else len(places), asked, (0.0, 1.0))
 
 
-def _grid(patches: np.ndarray) -> np.ndarray:
-    """(patch, …) -> (row, column, …) of a square picture."""
-    side = round(len(patches) ** 0.5)
-    if side * side != len(patches):
-        raise SettingsError("patches do not fill a square", given=len(patches), remedy="cut with tokens='patches'")
-    return patches.reshape(side, side, *patches.shape[1:])
+def framed(
+    images: ImageSet,
+    place: int,
+    patch: int,
+    grid: tuple[int, int],
+    name: str,
+    crop: Preprocess | None = None,
+    reach: int | None = None,
+) -> Tile:
+    """A picture with one patch framed; with `reach` only so many patches around it."""
+    image = shown(images, place, crop, 2 * SIDE)
+    frame = _frame(image, patch, grid)
+    if reach is not None:
+        high, wide = (min(2 * reach + 1, n) * m // n for n, m in zip(grid, image.shape[:2], strict=True))
+        top, left = (
+            int(np.clip(middle - part / 2, 0, whole - part))
+            for middle, part, whole in zip(
+                ((frame.y0 + frame.y1) / 2, (frame.x0 + frame.x1) / 2), (high, wide), image.shape[:2], strict=True
+            )
+        )
+        image = image[top : top + high, left : left + wide]
+        frame = Box(frame.x0 - left, frame.y0 - top, frame.x1 - left, frame.y1 - top)
+    return Tile(image, f"picture {place}, patch {patch}", name, None, (frame,))
 
 
-def _enlarged(picture: np.ndarray) -> np.ndarray:
-    """Whole pixels, at SIDE or the next size that is a multiple."""
-    times = -(-SIDE // len(picture))
-    return np.kron(picture, np.ones((times, times, 1), picture.dtype))
+def _frame(image: np.ndarray, patch: int, grid: tuple[int, int]) -> Box:
+    high, wide = image.shape[0] / grid[0], image.shape[1] / grid[1]
+    row, column = divmod(patch, grid[1])
+    return Box(column * wide, row * high, (column + 1) * wide, (row + 1) * high)
 
 
-def _shown(images: ImageSet, place: int) -> np.ndarray:
-    return np.asarray(images[place].image.convert("RGB").resize((SIDE, SIDE)))
+def _unit(rows: np.ndarray) -> np.ndarray:
+    return rows / np.maximum(np.linalg.norm(rows, axis=-1, keepdims=True), np.finfo(np.float32).tiny)
 
 
-def _short(layer: str) -> str:
+def enlarged(picture: np.ndarray, side: int = SIDE) -> np.ndarray:
+    """Whole pixels (row, column, …) in a square of `side`."""
+    rows, columns = (np.arange(side) * n // side for n in picture.shape[:2])
+    return picture[rows[:, None], columns[None]]
+
+
+def shown(images: ImageSet, place: int, crop: Preprocess | None = None, side: int = SIDE) -> np.ndarray:
+    """A picture, or the part of it that a model sees, in a square."""
+    image = images[place].image.convert("RGB")
+    if crop is not None:
+        frame = crop.frame(Size(image.height, image.width))
+        image = image.resize((frame.resized.width, frame.resized.height))
+        image = image.crop((frame.left, frame.top, frame.left + frame.size.width, frame.top + frame.size.height))
+    return np.asarray(image.resize((side, side)))
+
+
+def short_layer(layer: str) -> str:
     return layer.removeprefix("blocks.").removesuffix(".attn.out")

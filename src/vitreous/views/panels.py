@@ -1,7 +1,7 @@
 """What can be shown: frozen values that say what is drawn, not how. `vitreous.render` draws them.
 
-A panel is a `Pictures`, `Maps`, `Matrix`, `Curve`, `Histogram`, `Scatter`, `Table`, `Text`, or a `Card` that holds some
-of these beside a claim. `as_json` gives everything but the pixels.
+A panel is a `Pictures`, `Maps`, `Matrix`, `Curve`, `Histogram`, `Scatter`, `Heat`, `Bars`, `Paths` (`views.plane`),
+`Table`, `Text`, or a `Card` that holds some of these beside a claim. `as_json` gives everything but the pixels.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from vitreous.errors import SettingsError
+from vitreous.views.plane import Bars, Heat, Paths
 
 Cell = str | int | float
 THIN, BARE = -1, -2  # frames of a map that have no colour of their own: a thin line, none at all
@@ -281,7 +282,7 @@ class Card:
     code: str = ""
 
 
-Panel = Pictures | Maps | Matrix | Curve | Histogram | Scatter | Table | Text | Card
+Panel = Pictures | Maps | Matrix | Curve | Histogram | Scatter | Heat | Bars | Paths | Table | Text | Card
 
 
 @dataclass(frozen=True, eq=False)
@@ -334,6 +335,15 @@ class Overview:
     statements: tuple[Statement, ...]
     hero: tuple[Tile, ...] = ()
     kind: str = "first look"
+
+
+@dataclass(frozen=True, eq=False)
+class Page:
+    """What `write_report` takes."""
+
+    title: str
+    overview: Overview
+    sections: tuple[Section, ...]
 
 
 def as_json(value: Any) -> Any:

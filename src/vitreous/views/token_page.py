@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from vitreous.errors import SettingsError
-from vitreous.views.panels import Fact, Group, Member, Overview, Panel, Pictures, Section, Statement, Tile
+from vitreous.views.panels import Fact, Group, Member, Overview, Page, Panel, Pictures, Section, Statement, Tile
 from vitreous.views.token_text import text_picture
 from vitreous.views.tokens import layer_panel, segment_panel, token_panel
 
@@ -21,15 +20,6 @@ if TYPE_CHECKING:
 
 ROW = 4  # pictures of segments side by side
 READ = "Bright is what counts for the framed token: where more attention would raise it, followed back to the input."
-
-
-@dataclass(frozen=True, eq=False)
-class Page:
-    """What `write_report` takes."""
-
-    title: str
-    overview: Overview
-    sections: tuple[Section, ...]
 
 
 def spread_tokens(found: TokenMaps, count: int) -> list[int]:
