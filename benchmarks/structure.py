@@ -2,7 +2,9 @@
 
     python benchmarks/structure.py            2,304 units x 15,680 samples, and one common factor that defeats bounds
     python benchmarks/structure.py --quick    a sixth of the units and samples
-    python benchmarks/structure.py --memory   only the memory of 10,752 units x 4,096 samples, in processes of their own
+    python benchmarks/structure.py --memory   the memory of 10,752 units x 4,096 samples, in processes of their own
+
+With --json FILE both write into one file, each its own part.
 
 Peers: torch (stable argsort, torch.cdist with p=1, scipy's connected components) and scipy (argsort, pdist cityblock).
 On one common factor the peer is our own byte kernel over all pairs without any bound, pair stage only.
@@ -135,17 +137,10 @@ def main() -> None:
     parser.add_argument("--memory", action="store_true")
     parser.add_argument("--json", type=Path)
     args = parser.parse_args()
-    if args.memory:
-        memory = measure_memory()
-        if args.json:
-            before = json.loads(args.json.read_text()) if args.json.exists() else {}
-            args.json.write_text(json.dumps(before | {"memory": memory}, indent=1) + "\n")
-        return
-    found = measure_time(args.quick)
-    if not args.quick:
-        found["memory"] = measure_memory()
+    found = {"memory": measure_memory()} if args.memory else measure_time(args.quick)
     if args.json:
-        args.json.write_text(json.dumps(found, indent=1) + "\n")
+        before = json.loads(args.json.read_text()) if args.json.exists() else {}
+        args.json.write_text(json.dumps(before | found, indent=1) + "\n")
 
 
 def measure_time(quick: bool) -> dict:

@@ -77,12 +77,12 @@ def prepare(job: tuple[Path, Path, int, bool, list[int]]) -> None:
     """Augments a part of an epoch into shared memory."""
     from timm.data import create_transform
 
-    from vitreous.training.batches import Augmented, _keep_a_bit
+    from vitreous.training.batches import Augmented, keep_a_bit
 
     data, shared, epoch, small, places = job
     train = _loaded(data, small)
     recipe = recipe_of("vit", small)
-    augment = _keep_a_bit(create_transform((3, 32, 32), is_training=True, use_prefetcher=True, **recipe.augmentation))
+    augment = keep_a_bit(create_transform((3, 32, 32), is_training=True, use_prefetcher=True, **recipe.augmentation))
     made = Augmented(train, augment, recipe.seed)
     out = np.load(shared / f"{epoch}.npy", mmap_mode="r+")
     order = epoch_order(len(train), recipe.seed, epoch)
@@ -136,7 +136,7 @@ class Prepared:
     def epoch(self, epoch: int) -> Iterator[Any]:
         import torch
 
-        from vitreous.training.batches import _normalised
+        from vitreous.training.batches import normalised
 
         while not (self.shared / f"{epoch}.ready").exists():
             time.sleep(0.01)
@@ -144,14 +144,14 @@ class Prepared:
         y = self.labels[torch.from_numpy(epoch_order(self.count, self.recipe.seed, epoch)).to(self.device)]
         batch = self.recipe.batch
         for n in range(self.steps):
-            yield _normalised(x[n * batch : (n + 1) * batch]), y[n * batch : (n + 1) * batch]
+            yield normalised(x[n * batch : (n + 1) * batch]), y[n * batch : (n + 1) * batch]
 
     def test(self) -> Iterator[Any]:
         """Whole pictures: a centre crop of 0.95 would be resampled at this size, and the paper's 256 are not here."""
-        from vitreous.training.batches import _normalised
+        from vitreous.training.batches import normalised
 
         for x, y in zip(*(part.split(2500) for part in self._test), strict=True):
-            yield _normalised(x), y
+            yield normalised(x), y
 
 
 # -- one network

@@ -35,11 +35,10 @@ from sam_masks import read_masks
 from structure_cifar import CLASSES, KEPT, pictures, recipe_of
 from structure_cifar_curves import curves, draw_curves, fewer_colours
 from structure_cifar_tables import write_tables
-from vitreous.baselines.gradcam import CamFinding, _cam, _gradient
+from vitreous.baselines.gradcam import METHODS, CamFinding
 from vitreous.baselines.logits import batches
 from vitreous.evidence.pointing import compare_pointing, energy_point_game, point_game
 from vitreous.evidence.statistics import paired_t
-from vitreous.hooks import evaluating
 from vitreous.render import to_png
 from vitreous.training.trainee import build
 from vitreous.views.cams import cam_panel
@@ -48,7 +47,6 @@ from vitreous.views.panels import Tile
 OUT = Path(__file__).parent / "results" / "structure_cifar"
 SIDE, LARGE = 32, 128  # of the pictures, and of the tiles that show them
 SEEN = vt.Preprocess(vt.Size(SIDE, SIDE), SIDE, (0.5,) * 3, (0.5,) * 3, source="recipe cifar10-32")
-METHODS = {"Grad-CAM++": True, "Grad-CAM": False}
 ANIMALS = {8: "cat", 10: "cow", 12: "dog", 13: "horse", 17: "sheep"}  # VOC's numbers
 BATCH = 100
 
@@ -136,24 +134,6 @@ def _numbers(archive: ZipFile, name: str) -> np.ndarray:
 # -- maps
 
 
-def maps_of(subject: vt.Subject, images: vt.ImageSet, targets: np.ndarray | None = None) -> dict[str, CamFinding]:
-    """Grad-CAM++ and Grad-CAM of the last block's output from one pass; `vt.gradcam` gives the same in two."""
-    block, size = subject.depth - 1, vt.Size(SIDE, SIDE)
-    site, grid = f"blocks.{block}.resid.out", subject.grid(size, block)
-    assert grid is not None
-    maps: dict[str, list[np.ndarray]] = {method: [] for method in METHODS}
-    asked, said = [], []
-    with evaluating(subject.module):
-        for at, x in batches(subject, images, BATCH, True, subject.name):
-            A, g, wanted, predicted = _gradient(subject, site, x, targets, len(images), at)
-            for method, plus_plus in METHODS.items():
-                maps[method].append(_cam(A, g, plus_plus, 1e-6).reshape(len(x), *grid).cpu().numpy())
-            asked.append(wanted.cpu().numpy())
-            said.append(predicted.cpu().numpy())
-    classes, best = np.concatenate(asked), np.concatenate(said)
-    return {m: CamFinding(np.concatenate(parts), classes, best, site, size, {}) for m, parts in maps.items()}
-
-
 def bump(count: int, width: float = 0.25) -> np.ndarray:
     """What a map would be that only knows that objects are in the middle."""
     y = (np.arange(SIDE) + 0.5) / SIDE - 0.5
@@ -205,7 +185,7 @@ Maps = Mapping[str, Mapping[str, CamFinding]]  # by method, then by kind of netw
 
 
 def all_maps(networks: Mapping[str, vt.Subject], some: Shown, targets: np.ndarray | None = None) -> Maps:
-    found = {kind: maps_of(network, some.images, targets) for kind, network in networks.items()}
+    found = {k: vt.gradcams(n, some.images, targets, batch_size=BATCH) for k, n in networks.items()}
     return {method: {kind: found[kind][method] for kind in KEPT} for method in METHODS}
 
 
@@ -224,7 +204,8 @@ def before_training(network: vt.Subject, some: Shown, most: int) -> dict[str, An
     """What the maps of a network that has learned nothing get: the same weights that both kinds start from."""
     model = fresh(sum(tensor.numel() for tensor in network.module.state_dict().values()))
     part = Shown(some.images[:most], some.masks[:most])
-    found = maps_of(vt.wrap(model.to(network.device), name="untrained", preprocess=SEEN), part.images)
+    untrained = vt.wrap(model.to(network.device), name="untrained", preprocess=SEEN)
+    found = vt.gradcams(untrained, part.images, batch_size=BATCH)
     scores = {
         m: [float(f(c.at(), part.masks).mean()) for f in (point_game, energy_point_game)] for m, c in found.items()
     }

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from vitreous.baselines.dictionaries import Dictionary as Dictionary
     from vitreous.baselines.dictionaries import train_dictionary as train_dictionary
     from vitreous.baselines.gradcam import gradcam as gradcam
+    from vitreous.baselines.gradcam import gradcams as gradcams
     from vitreous.baselines.kmeans_features import kmeans_segments as kmeans_segments
     from vitreous.baselines.kmeans_features import patch_features as patch_features
     from vitreous.baselines.masks import input_labels as input_labels
@@ -161,6 +162,7 @@ _PUBLIC = {
     "disentangle": "lenses.disentangle",
     "examine": "examination",
     "gradcam": "baselines.gradcam",
+    "gradcams": "baselines.gradcam",
     "group_nodes": "lenses.align_colors",
     "grouped_ranks": "lenses.structure",
     "input_labels": "baselines.masks",

@@ -77,6 +77,28 @@ def test_averaged_patches_are_read_after_the_last_block(gap):
     assert finding.site == "blocks.2.resid.out" and finding.notes == ()
 
 
+@pytest.mark.parametrize("name", ["timm ViT, registers only", "timm ViT"])
+@pytest.mark.parametrize("targets", [None, [2, 0, 1]])
+def test_one_pass_gives_the_maps_of_both_methods(name, targets):
+    subject = subject_of(name)
+    x = pictures(subject)
+    found = vt.gradcams(subject, x, targets, batch_size=2, progress=False)
+    assert list(found) == ["Grad-CAM++", "Grad-CAM"]
+    for method, plus_plus in (("Grad-CAM++", True), ("Grad-CAM", False)):
+        alone = vt.gradcam(subject, x, targets, plus_plus=plus_plus, batch_size=2, progress=False)
+        assert alone.maps.any() and (found[method].maps == alone.maps).all()
+        assert (found[method].targets == alone.targets).all() and (found[method].predicted == alone.predicted).all()
+        assert (found[method].site, found[method].notes) == (alone.site, alone.notes)
+        assert found[method].settings == alone.settings and alone.settings["plus_plus"] is plus_plus
+    assert (found["Grad-CAM++"].maps != found["Grad-CAM"].maps).any()
+
+
+@pytest.mark.parametrize("methods", [[], ["Grad-CAM+"]])
+def test_methods_that_do_not_exist_are_named(gap, methods):
+    with pytest.raises(vt.SettingsError, match="no such method"):
+        vt.gradcams(gap, pictures(gap), methods=methods, progress=False)
+
+
 def test_plain_gradcam_averages_the_gradient(gap):
     x = pictures(gap)
     finding = vt.gradcam(gap, x, targets=2, plus_plus=False, progress=False)

@@ -8,7 +8,7 @@ import pytest
 import vitreous as vt
 from vitreous.axes import Grid
 from vitreous.errors import SettingsError
-from vitreous.evidence.planted import KINDS, Concepts, patch_owners, scene_concepts
+from vitreous.evidence.planted import KINDS, Concepts, patch_owners, same_names, scene_concepts
 
 GROUND = {"colour": "red", "texture": "woven"}
 LEAF = {"shape": "leaf", "colour": "blue", "texture": "striped"}
@@ -41,6 +41,18 @@ def test_concepts_of_a_scene():
     assert true[1] == {"leaves", "blue objects", "striped objects", "objects of any kind", edge}
     assert "stars" not in found.names  # it owns no patch
     assert [KINDS.index(kind) for kind in found.kinds] == sorted(KINDS.index(kind) for kind in found.kinds)
+
+
+def test_truths_on_several_grids_get_the_same_names():
+    instances = np.repeat(np.array([[0, 0, 1, 2], [0, 0, 1, 1]]), 2, axis=0)
+    scene = {"background": GROUND, "objects": [LEAF, STAR]}
+    fine, coarse = (scene_concepts([instances], [scene], grid) for grid in (Grid(4, 4), Grid(1, 2)))
+    assert "stars" in fine.names and "stars" not in coarse.names
+    a, b = same_names([fine, coarse])
+    assert a.names == b.names == fine.names and a.kinds == b.kinds == fine.kinds
+    assert (a.present == fine.present).all() and not b.present[..., b.names.index("stars")].any()
+    for name in coarse.names:
+        assert (b.present[..., b.names.index(name)] == coarse.present[..., coarse.names.index(name)]).all()
 
 
 def test_real_scenes_agree_with_their_own_maps():

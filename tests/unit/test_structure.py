@@ -359,6 +359,7 @@ def test_stores_without_what_is_needed_are_refused(tiny, tmp_path):
         vt.structure(every, tokens=range(20))
     with pytest.raises(SettingsError, match="fewer samples than bins\n  given:    '12 samples, 100 bins'"):
         vt.structure(every)
+    assert (vt.structure(str(every.path), bins=10).labels == vt.structure(every, bins=10).labels).all()
     first, *others = every.manifest.sites.items()
     stages = {first[0]: replace(first[1], shape=(4, 64)), **dict(others)}
     with pytest.raises(SettingsError, match=r"layers differ in shape(.*\n)*  remedy:   choose layers= of one stage"):
@@ -386,6 +387,8 @@ def test_activations_without_use_are_refused():
         vt.structure(np.ones((200, 2, 1, 3)))
     with pytest.raises(SettingsError, match=r"activations are \(sample, layer, token, channel\)"):
         vt.structure(np.ones((200, 2, 3)))
+    with pytest.raises(SettingsError, match="fewer samples than bins"):
+        vt.structure(np.ones((0, 2, 1, 3)))
     x = planted_layers()
     x[5, 1, 1, 2] = np.nan
     with pytest.raises(SettingsError, match="NaN or infinity"):
@@ -411,6 +414,10 @@ def test_nearly_dead_units_can_be_left_out():
         ({"layers": [1]}, "needs two or more\n  given:    'layer 1'\n  remedy:   choose or record more layers"),
         ({"transform": "ranks"}, "unknown transform"),
         ({"bins": 1000}, "bins out of range"),
+        ({"bins": 20.5}, "bins out of range"),
+        ({"tokens": 2}, r"tokens are a list of numbers\n  given:    2\n  accepted: such as \[0, 1\]"),
+        ({"layers": "01"}, "layers are a list of numbers"),
+        ({"layers": [0.5, 1]}, "layers are a list of numbers"),
         ({"threshold": 0}, "threshold must be positive"),
     ],
 )

@@ -28,7 +28,6 @@ from structure_cifar_maps import (
     bump,
     draw_maps,
     inside,
-    maps_of,
     measure,
     open_network,
     pets,
@@ -78,17 +77,6 @@ def test_weights_of_another_network_are_refused(tmp_path):
     write(tmp_path, "vit", np.zeros(1000, np.float16))
     with pytest.raises(SystemExit, match="1000 weights fit no network"):
         open_network(tmp_path, "vit")
-
-
-@pytest.mark.parametrize("targets", [None, np.array([3, 1, 4, 1, 5, 9])])
-def test_one_pass_gives_the_maps_of_both_methods(network, images, targets):
-    found = maps_of(network, images, targets)
-    for method, plus_plus in (("Grad-CAM++", True), ("Grad-CAM", False)):
-        wanted = vt.gradcam(network, images, targets, plus_plus=plus_plus, progress=False)
-        np.testing.assert_allclose(found[method].maps, wanted.maps, rtol=1e-4, atol=1e-6)
-        assert found[method].maps.any() and found[method].site == wanted.site
-        np.testing.assert_array_equal(found[method].targets, wanted.targets)
-        np.testing.assert_array_equal(found[method].predicted, wanted.predicted)
 
 
 def test_spread_is_the_share_of_the_picture():

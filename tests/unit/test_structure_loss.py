@@ -9,12 +9,16 @@ from pathlib import Path
 import pytest
 import torch
 from torch import nn
+from torch._dynamo.backends.common import aot_autograd
 from torch.utils.checkpoint import checkpoint
 
 import vitreous as vt
 from reference import structure_loss as twin
 from vitreous.kernels import device_clusters
-from vitreous.training.clustering import find_terms
+from vitreous.kernels.device_clusters import float_components
+from vitreous.training import clustering
+from vitreous.training.clustering import find_terms, unit_roots
+from vitreous.training.streams import Pick
 
 DEPTH, WIDTH, TOKENS = 5, 8, 6
 
@@ -167,6 +171,9 @@ def test_other_transforms_join_by_the_same_rule(transform):
     groups = {tuple(row.nonzero()[:, 0].tolist()) for row in reach}
     assert terms.clusters == sum(len(g) > 1 for g in groups) > 0
     assert terms.members == sum(len(g) for g in groups if len(g) > 1)
+    root = unit_roots(f, bins=10, threshold=threshold, transform=transform)
+    on_device = float_components(clustering._columns(f, transform), threshold * 60, clustering._usable(f))
+    assert root.tolist() == on_device.tolist() == [int(row.nonzero()[0]) for row in reach]
 
 
 @pytest.mark.parametrize("kind", ["independent", "one factor 0.9", "one factor 0.999", "copies", "ties", "all alike"])
@@ -238,6 +245,14 @@ def test_the_fused_kernel_joins_the_same_units():
     assert done.returncode == 0, done.stderr
     found = [int(line.split()[1]) for line in done.stdout.splitlines()]
     assert found[0] == 70 > found[1] > found[2] > found[3] == 2
+
+
+@pytest.mark.parametrize(("bins", "shape"), [(256, (64, 40)), (256, (70, 43)), (2, (64, 33)), (101, (5, 200))])
+def test_squared_distances_are_exact_for_every_number_of_bins(bins, shape):
+    rows = torch.randint(bins, shape, generator=torch.Generator().manual_seed(0), dtype=torch.uint8)
+    rows[0], rows[1] = 0, bins - 1
+    d = rows[:, None].long() - rows[None].long()
+    assert torch.equal(device_clusters.squared_distances(rows, bins).long(), d.square().sum(-1))
 
 
 def test_more_samples_than_32_bits_hold_are_refused():
@@ -342,8 +357,9 @@ def test_autocast_keeps_the_terms_in_single_precision():
 def spoiled(loss: vt.StructureLoss, value: float) -> None:
     """An infinite channel in a layer that is aligned, as after an overflow in half precision."""
     layer = loss._loss_layers[1]
-    kept, collected = loss._seen[layer]
-    loss._seen[layer] = (kept + torch.where(torch.arange(WIDTH) == 0, value, 0.0), collected)
+    seen = loss._seen[layer]
+    of_the_loss = torch.arange(seen.shape[1])[:, None] < loss.tokens
+    loss._seen[layer] = seen + torch.where(of_the_loss & (torch.arange(WIDTH) == 0), value, 0.0)
 
 
 @pytest.mark.parametrize("value", [torch.inf, torch.nan, 1e30])
@@ -554,6 +570,32 @@ def test_a_compiled_model_gives_the_same_curve_without_compiling_again():
     with torch._dynamo.config.patch(error_on_recompile=True):
         after = run(compiled, loss, data[4:])
     assert before + after == pytest.approx(expected, rel=1e-4)
+
+
+@pytest.mark.parametrize("first", [0, 2, 3])
+def test_the_gradient_of_picked_tokens_is_the_same_compiled(first):
+    stream = torch.randn(4, TOKENS, WIDTH, requires_grad=True)
+    weights = torch.randn(4, TOKENS, WIDTH), torch.randn(4, 5, WIDTH)
+    places, more = torch.arange(first, first + 3), torch.tensor([1, 2])
+
+    def both(x: torch.Tensor, places: torch.Tensor) -> torch.Tensor:
+        whole, some = Pick.apply(x, places, more)
+        return (whole * weights[0]).sum() + (some * weights[1]).square().sum()
+
+    expected = weights[0].clone()
+    expected[:, first : first + 3] += 2 * (stream.detach()[:, first : first + 3] * weights[1][:, :3] ** 2)
+    programs: list[str] = []
+
+    def noted(program: torch.fx.GraphModule, _inputs: object) -> torch.fx.GraphModule:
+        programs.append(program.code)
+        return program
+
+    torch._dynamo.reset()
+    compiled = torch.compile(both, backend=aot_autograd(fw_compiler=noted), fullgraph=True)
+    for run_ in (both, compiled):
+        (gradient,) = torch.autograd.grad(run_(stream, places), stream)
+        assert torch.allclose(gradient, expected, rtol=1e-6, atol=1e-6)
+    assert len(programs) == 2 and "index_add" not in programs[1] and "index_put" not in programs[1]
 
 
 @pytest.mark.slow

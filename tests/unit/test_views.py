@@ -109,7 +109,7 @@ def measured(planted, images):
 
 def test_the_planted_detector_is_found_on_pictures_that_had_no_say(measured):
     at = int(np.flatnonzero((measured.site == 1) & (measured.channel == 2))[0])
-    assert measured.concepts.names[measured.found.concept[at]] == RED
+    assert measured.names[measured.found.concept[at]] == RED
     assert measured.found.held_out[at] > 0.95
     assert measured.title(at) == "Block 3, unit 2"
     assert measured.detectors() == measured.detectors("colour") == 1
@@ -123,7 +123,7 @@ def test_the_clearest_units_are_chosen_each_for_another_concept(measured):
     assert measured.title(chosen[0]) == "Block 3, unit 2"
     concepts = [int(measured.found.concept[unit]) for unit in chosen]
     assert len(set(concepts)) == len(concepts)
-    kinds = [measured.concepts.kinds[concept] for concept in concepts]
+    kinds = [measured.kinds[concept] for concept in concepts]
     assert max(map(kinds.count, kinds)) <= units.A_KIND
     assert units.random_unit(measured, chosen, seed=1) not in chosen
 
@@ -141,7 +141,7 @@ def test_a_card_shows_what_was_held_out_and_the_truth_under_each_picture(measure
         shown = [tile.alt.split(",")[0].removeprefix("Scene ") for tile in panel.tiles]
         assert len(set(shown)) == len(shown) == 8
         assert set(shown) <= held_out
-    red = measured.concepts.present[..., measured.concepts.names.index(RED)]
+    red = measured.truths[0].present[..., measured.names.index(RED)]
     for tile in (*strongest.tiles, *quantiles.tiles):
         scene, patch = tile.alt.removeprefix("Scene ").split(":")[0].split(", patch ")
         true = red[images.ids.index(scene), int(patch)]

@@ -40,6 +40,9 @@ CLASS_TOKEN = (
 )
 
 
+METHODS = {"Grad-CAM++": True, "Grad-CAM": False}  # by name: whether the weights are those of Eq. 6
+
+
 @dataclass(frozen=True, eq=False)
 class CamFinding:
     """`maps` float32 (sample, row, column) on the patch grid, 0 or more; `predicted` and `targets` (sample,) classes.
@@ -95,25 +98,72 @@ def gradcam(
     A model that reads its class token alone does not look at the patches after its last block any more: their gradient
     is 0. Then the maps are taken from what enters that block, the last place where patches matter, and `notes` says so.
     """
+    method = next(name for name, plus in METHODS.items() if plus == plus_plus)
+    return gradcams(
+        subject,
+        inputs,
+        targets,
+        methods=[method],
+        block=block,
+        eps=eps,
+        size=size,
+        batch_size=batch_size,
+        progress=progress,
+    )[method]
+
+
+def gradcams(
+    subject: Subject,
+    inputs: ImageSet | Any,
+    targets: int | Sequence[int] | np.ndarray | None = None,
+    *,
+    methods: Sequence[str] = tuple(METHODS),
+    block: int = -1,
+    eps: float = 1e-6,
+    size: Size | tuple[int, int] | None = None,
+    batch_size: int = 32,
+    progress: bool = True,
+) -> dict[str, CamFinding]:
+    """The maps of `gradcam` by both methods from one pass: they need the same gradient.
+
+    >>> found = vt.gradcams(subject, images)
+    >>> found["Grad-CAM++"].maps, found["Grad-CAM"].maps
+    """
     check_classifier(subject)
+    if not methods or (wrong := [name for name in methods if name not in METHODS]):
+        raise SettingsError("no such method", given=wrong if methods else "none", accepted=tuple(METHODS))
     index = _block(subject, block)
     samples = count_of(inputs)
     site = f"blocks.{index}.resid.out"
     notes: tuple[str, ...] = ()
-    found: list[tuple[np.ndarray, ...]] = []
+    cams: dict[str, list[np.ndarray]] = {method: [] for method in methods}
+    classes: list[tuple[np.ndarray, np.ndarray]] = []
     with evaluating(subject.module):
-        for at, x in batches(subject, inputs, batch_size, progress, "Grad-CAM++" if plus_plus else "Grad-CAM"):
+        for at, x in batches(subject, inputs, batch_size, progress, " and ".join(methods)):
             A, g, wanted, predicted = _gradient(subject, site, x, targets, samples, at)
-            if not found and not g.any():
+            if not classes and not g.any():
                 site, notes = f"blocks.{index}.resid.in", (CLASS_TOKEN.format(index),)
                 A, g, wanted, predicted = _gradient(subject, site, x, targets, samples, at)
                 _refuse_silence(subject, g)
             seen = Size(*x.shape[-2:])
-            cam = _cam(A, g, plus_plus, eps).reshape(len(x), *_grid(subject, seen, index, A.shape[1]))
-            found.append(tuple(part.cpu().numpy() for part in (cam, wanted, predicted)))
-    settings = {"subject": subject.name, "block": index, "plus_plus": plus_plus, "eps": eps}
-    maps, classes, best = (np.concatenate(part) for part in zip(*found, strict=True))
-    return CamFinding(maps, classes, best, site, Size(*(size or seen)), settings, notes)
+            grid = _grid(subject, seen, index, A.shape[1])
+            for method, maps in cams.items():
+                maps.append(_cam(A, g, METHODS[method], eps).reshape(len(x), *grid).cpu().numpy())
+            classes.append((wanted.cpu().numpy(), predicted.cpu().numpy()))
+    asked, best = (np.concatenate(part) for part in zip(*classes, strict=True))
+    about = {"subject": subject.name, "block": index, "eps": eps}
+    return {
+        method: CamFinding(
+            np.concatenate(maps),
+            asked,
+            best,
+            site,
+            Size(*(size or seen)),
+            about | {"plus_plus": METHODS[method]},
+            notes,
+        )
+        for method, maps in cams.items()
+    }
 
 
 def _block(subject: Subject, block: int) -> int:

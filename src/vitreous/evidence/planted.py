@@ -75,6 +75,18 @@ def scene_concepts(maps: Sequence[np.ndarray], about: Sequence[Mapping[str, Any]
     return Concepts(tuple(name for _, name in listed), tuple(kind for kind, _ in listed), present)
 
 
+def same_names(truths: Sequence[Concepts]) -> tuple[Concepts, ...]:
+    """The same truths with the same names each: on a coarse grid a small thing may own no patch, and is never true."""
+    listed = _listed((kind, name) for truth in truths for kind, name in zip(truth.kinds, truth.names, strict=True))
+    names, kinds = tuple(name for _, name in listed), tuple(kind for kind, _ in listed)
+    found = []
+    for truth in truths:
+        present = np.zeros((*truth.present.shape[:2], len(names)), bool)
+        present[..., [names.index(name) for name in truth.names]] = truth.present
+        found.append(Concepts(names, kinds, present))
+    return tuple(found)
+
+
 def _listed(concepts: Iterable[tuple[str, str]]) -> list[tuple[str, str]]:
     return sorted(set(concepts), key=lambda concept: (KINDS.index(concept[0]), concept[1]))
 

@@ -21,8 +21,9 @@ def rank_bins(features: Tensor, bins: int) -> tuple[Tensor, Tensor]:
 
     Ranks are ordinal, ties by sample; a bin is floor(rank * bins / samples).
     """
-    columns = features.t().contiguous() + 0  # -0 becomes 0: equal numbers, equal bits
-    samples = columns.shape[1]
+    samples, units = features.shape
+    # turned over in the same pass in which -0 becomes 0: equal numbers, equal bits
+    columns = torch.add(features.t(), 0, out=features.new_empty(units, samples))
     values, order = columns.sort(dim=1, stable=True)  # what is not a number comes last
     least, most = values[:, 0], values[:, -1]
     binned = (torch.arange(samples, device=features.device) * bins // samples).to(torch.uint8)
@@ -75,11 +76,13 @@ def squared_distances(rows: Tensor, bins: int) -> Tensor:
     units, samples = rows.shape
     if samples > (most := most_samples(bins)):
         raise ValueError(f"{samples} samples of {bins} bins do not fit 32 bits: at most {most}")
-    padded = torch.zeros(-(-units // UNITS) * UNITS, -(-samples // 8) * 8, dtype=torch.int8, device=rows.device)
-    padded[:units, :samples] = (rows.to(torch.int16) - bins // 2).to(torch.int8)
-    products = torch._int_mm(padded, padded.t())[:units, :units]
+    shape = -(-units // UNITS) * UNITS, -(-samples // 8) * 8
+    padded = rows.new_empty(shape) if shape == rows.shape else rows.new_zeros(shape)
+    torch.sub(rows, bins // 2, out=padded[:units, :samples])  # wraps around, and is right again when read with a sign
+    signed = padded.view(torch.int8)
+    products = torch._int_mm(signed, signed.t())[:units, :units]
     lengths = products.diagonal()
-    return lengths[:, None] + lengths[None, :] - 2 * products
+    return (lengths[:, None] + lengths[None, :]).sub_(products, alpha=2)
 
 
 def components(near: Tensor, root: Tensor) -> Tensor:

@@ -23,7 +23,9 @@ never joined. Everything else is exact: the distance matrix is never filled, but
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -64,12 +66,12 @@ def unit_clusters(
     places = np.random.default_rng(0).permutation(len(features))
     part = features if alive.all() else features[:, alive]
     labels = np.full(len(alive), -1)
-    labels[alive] = _labels(_transformed(part, transform, bins, places), threshold)
+    labels[alive] = _labels(transformed(part, transform, bins, places), threshold)
     return labels
 
 
 def structure(
-    source: Store | np.ndarray,
+    source: Store | str | Path | np.ndarray,
     *,
     layers: Sequence[int] | None = None,
     tokens: Sequence[int] | None = None,
@@ -83,23 +85,23 @@ def structure(
 ) -> StructureFinding:
     """Clusters of units across layers.
 
-    The source is a store that holds `blocks.*.resid.out`, or activations (sample, layer, token, channel). `layers` and
-    `tokens` choose among those that were recorded; all by default. `keep_transformed` keeps what `vt.compare` needs to
-    compare layers: a byte a unit and sample, or eight for transforms other than "grouped_rank".
+    The source is a store that holds `blocks.*.resid.out`, its folder, or activations (sample, layer, token, channel).
+    `layers` and `tokens` choose among those that were recorded; all by default. `keep_transformed` keeps what
+    `vt.compare` needs to compare layers: a byte a unit and sample, or eight for transforms other than "grouped_rank".
 
     >>> finding = vt.structure(store, tokens=[0])
     >>> finding.largest, finding.inefficient.sum(), finding.counts
     """
     features, about = _features(source, layers, tokens)
     samples, *shape = features.shape
-    flat = _checked(features.reshape(samples, -1), bins, transform)
+    flat = _checked(features.reshape(samples, math.prod(shape)), bins, transform)
     dead = (flat == flat[:1]).all(0)
     if dead.all():
         raise SettingsError("every unit is constant over the samples", given=shape, remedy="record samples that differ")
     nearly = _nearly_constant(flat) & ~dead
     usable = ~dead if keep_nearly_dead else ~(dead | nearly)
     places = np.random.default_rng(0).permutation(samples)
-    rows = _transformed(flat, transform, bins, places)
+    rows = transformed(flat, transform, bins, places)
     labels = np.full(len(rows), -1)
     labels[usable] = _labels(rows if usable.all() else rows[usable], threshold, progress)
     matrix = l1_distances(rows, rows) if distances else None
@@ -124,8 +126,8 @@ def structure(
 # -- the steps
 
 
-def _transformed(features: np.ndarray, transform: str, bins: int, places: np.ndarray) -> np.ndarray:
-    """(sample, unit) -> (unit, sample), sample s at places[s]: bytes for grouped ranks, else float64."""
+def transformed(features: np.ndarray, transform: str, bins: int, places: np.ndarray) -> np.ndarray:
+    """F̂: (sample, unit) -> (unit, sample), sample s at places[s]: bytes for grouped ranks, else float64."""
     if transform == "grouped_rank":
         return rank_bins(features, bins, places)
     if transform == "rank":
@@ -191,8 +193,8 @@ def _checked(features: np.ndarray, bins: int, transform: str = "grouped_rank") -
         )
     if transform not in TRANSFORMS:
         raise SettingsError("unknown transform", given=transform, accepted=TRANSFORMS)
-    if not 2 <= bins <= MOST_BINS:
-        raise SettingsError("bins out of range", given=bins, accepted=f"2 to {MOST_BINS}")
+    if not isinstance(bins, int | np.integer) or not 2 <= bins <= MOST_BINS:
+        raise SettingsError("bins out of range", given=bins, accepted=f"a whole number from 2 to {MOST_BINS}")
     if transform == "grouped_rank" and len(features) < bins:
         raise SettingsError(
             "fewer samples than bins", given=f"{len(features)} samples, {bins} bins", remedy="record more samples"
@@ -208,11 +210,12 @@ def _checked(features: np.ndarray, bins: int, transform: str = "grouped_rank") -
 
 
 def _features(
-    source: Store | np.ndarray, layers: Sequence[int] | None, tokens: Sequence[int] | None
+    source: Store | str | Path | np.ndarray, layers: Sequence[int] | None, tokens: Sequence[int] | None
 ) -> tuple[np.ndarray, dict[str, Any]]:
     """(sample, layer, token, channel); the names of the layers, the numbers of the tokens, and the source."""
     from vitreous.store import Store
 
+    source = Store.open(source) if isinstance(source, str | Path) else source
     if isinstance(source, Store):
         names = _stream(source)
         which = _layers(layers, names)
@@ -276,6 +279,8 @@ def _read(store: Store, names: list[str], tokens: tuple[int, ...]) -> np.ndarray
 def _chosen(indices: Sequence[int] | None, count: int, what: str) -> tuple[int, ...]:
     """Indices as numbers from 0; all if none are asked for."""
     indices = range(count) if indices is None else indices
+    if isinstance(indices, int | str) or not all(isinstance(index, int | np.integer) for index in indices):
+        raise SettingsError(f"{what}s are a list of numbers", given=indices, accepted=f"such as [0, {count - 1}]")
     if wrong := [index for index in indices if not -count <= index < count]:
         raise SettingsError(f"no such {what}", given=wrong[0], accepted=f"{-count} to {count - 1}")
     found = tuple(range(count)[index] for index in indices)

@@ -155,7 +155,7 @@ class Pictures:
         self.fingerprints = {images.name: identity(images) for images in (train, test)}
         self._workers = default_workers(share.ranks) if workers is None else workers
         common = {"input_size": (3, recipe.size, recipe.size), "use_prefetcher": True}
-        augment = _keep_a_bit(create_transform(**common, is_training=True, **recipe.augmentation))
+        augment = keep_a_bit(create_transform(**common, is_training=True, **recipe.augmentation))
         self._train = Augmented(train, augment, recipe.seed)
         self._test = Augmented(test, create_transform(**common, crop_pct=recipe.crop), recipe.seed)
         self._tested: list[Batch] = []
@@ -195,7 +195,7 @@ class Pictures:
 
     def _move(self, batch: Batch) -> Batch:
         x, y = (part.to(self.device, non_blocking=True) for part in batch)
-        return _normalised(x), y
+        return normalised(x), y
 
 
 class _Endless:
@@ -251,12 +251,12 @@ def _collate(items: list[tuple[Any, int]]) -> Batch:
     return torch.stack([torch.as_tensor(x) for x, _ in items]), torch.tensor([y for _, y in items])
 
 
-def _normalised(x: Tensor) -> Tensor:
+def normalised(x: Tensor) -> Tensor:
     """Mean and deviation 0.5 of Table 3."""
     return x.float().div_(127.5).sub_(1)
 
 
-def _keep_a_bit(transform: Any) -> Any:
+def keep_a_bit(transform: Any) -> Any:
     """timm's strongest posterising leaves no bit of a colour, which Pillow 13 refuses: one is left here."""
     from timm.data.auto_augment import RandAugment
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from vitreous.errors import SettingsError
 from vitreous.kernels import device_clusters
-from vitreous.lenses.structure import TRANSFORMS
+from vitreous.lenses.structure import TRANSFORMS, transformed
 
 
 def layer_pairs(layers: int) -> list[tuple[int, int]]:
@@ -44,35 +45,39 @@ def find_terms(features: Tensor, *, bins: int, threshold: float, transform: str)
 
 def unit_roots(flat: Tensor, *, bins: int, threshold: float, transform: str) -> Tensor:
     """(sample, unit) -> int64 (unit,): the smallest unit of each unit's cluster."""
+    if transform not in TRANSFORMS:
+        raise SettingsError("unknown transform", given=transform, accepted=TRANSFORMS)
+    if transform == "grouped_rank" and len(flat) < bins:
+        raise SettingsError(
+            "fewer samples than bins",
+            given=f"{len(flat)} samples, {bins} bins",
+            remedy="cluster less often (every=) or use fewer bins",
+        )
     limit = threshold * len(flat)
-    if transform == "grouped_rank":
-        if len(flat) < bins:
-            raise SettingsError(
-                "fewer samples than bins",
-                given=f"{len(flat)} samples, {bins} bins",
-                remedy="cluster less often (every=) or use fewer bins",
-            )
-        if not flat.is_cuda:  # other devices have no products of bytes
-            return _on_cpu(flat.cpu(), bins, limit).to(flat.device)
-        if len(flat) > (most := device_clusters.most_samples(bins)):
-            raise SettingsError(
-                "too many samples to cluster on this device",
-                given=f"{len(flat)} samples of {bins} bins",
-                accepted=f"at most {most}",
-                remedy="cluster more often (every=)",
-            )
-        rows, usable = device_clusters.rank_bins(flat, bins)
-        return device_clusters.near_components(rows, limit, bins, usable)
-    usable = _usable(flat)
+    if not flat.is_cuda:  # other devices have no products of bytes
+        return _on_cpu(flat.cpu(), transform, bins, limit).to(flat.device)
+    if transform != "grouped_rank":
+        return device_clusters.float_components(_columns(flat, transform), limit, _usable(flat))
+    if len(flat) > (most := device_clusters.most_samples(bins)):
+        raise SettingsError(
+            "too many samples to cluster on this device",
+            given=f"{len(flat)} samples of {bins} bins",
+            accepted=f"at most {most}",
+            remedy="cluster more often (every=)",
+        )
+    rows, usable = device_clusters.rank_bins(flat, bins)
+    return device_clusters.near_components(rows, limit, bins, usable)
+
+
+def _columns(flat: Tensor, transform: str) -> Tensor:
+    """(sample, unit) -> (unit, sample) of the ablation's transforms, on any device."""
     columns = torch.nan_to_num(flat).t()
     if transform == "rank":
         columns = columns.argsort(dim=1, stable=True).argsort(dim=1).to(torch.float32)
     elif transform == "normalised_raw":
         centred = columns - columns.mean(1, keepdim=True)
         columns = centred / columns.std(1, correction=0, keepdim=True).clamp_min(1e-12)
-    elif transform != "raw":
-        raise SettingsError("unknown transform", given=transform, accepted=TRANSFORMS)
-    return device_clusters.float_components(columns.contiguous(), limit, usable)
+    return columns.contiguous()
 
 
 def _usable(flat: Tensor) -> Tensor:
@@ -80,15 +85,14 @@ def _usable(flat: Tensor) -> Tensor:
     return torch.isfinite(flat).all(0) & (flat != flat[:1]).any(0)
 
 
-def _on_cpu(flat: Tensor, bins: int, limit: float) -> Tensor:
+def _on_cpu(flat: Tensor, transform: str, bins: int, limit: float) -> Tensor:
     """By the kernels of the lens. Samples come in the order of training, which is random enough for their bounds."""
     from vitreous.kernels.near_pairs import near_components
-    from vitreous.kernels.ranks import rank_bins
 
     kept = _usable(flat).nonzero()[:, 0]
     root = torch.arange(flat.shape[1])
     if len(kept):
-        rows = rank_bins(flat[:, kept].float().numpy(), bins)
+        rows = transformed(flat[:, kept].float().numpy(), transform, bins, np.arange(len(flat)))
         root[kept] = kept[torch.from_numpy(near_components(rows, limit))]
     return root
 

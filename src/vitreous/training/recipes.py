@@ -123,7 +123,7 @@ RECIPES = {
                 "init_values": None,  # blocks that work from the first step: there are few steps
             },
             batch=64,
-            epochs=20,
+            epochs=10,
             warmup=1,
             lr_batch=64,
             lr=0.001,

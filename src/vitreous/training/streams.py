@@ -70,10 +70,12 @@ class Blind:
 
 
 class Pick(torch.autograd.Function):
-    """A stream (sample, token, channel) as it is, and some of its tokens.
+    """A stream (sample, token, channel) as it is, and some of its tokens: neighbours at `places`, and `more`.
 
-    Backward, their gradient is added to the few places it belongs to; left to itself, autograd would fill and add a
-    gradient of the whole stream for every block. The stream is copied, since the next block may write into it and
+    Backward, the gradient of the former is added to the few places it belongs to; that of `more` is dropped. Left to
+    itself, autograd would fill and add a gradient of the whole stream for every block. A compiler gets the sum as one
+    expression for every place, which it puts into the kernel that makes the gradient anyway; an addition by index would
+    be a copy of the whole and a kernel of its own. The stream is copied, since the next block may write into it and
     autograd lets nobody write into a view that a function gives; a compiler removes the copy.
 
     `places` is kept as it is, not as a saved tensor: activation checkpointing counts those, and runs the block again
@@ -81,14 +83,20 @@ class Pick(torch.autograd.Function):
     """
 
     @staticmethod
-    def forward(ctx: Any, stream: Tensor, places: Tensor) -> tuple[Tensor, Tensor]:
+    def forward(ctx: Any, stream: Tensor, places: Tensor, more: Tensor) -> tuple[Tensor, Tensor]:
         ctx.places = places
-        return stream.clone(), stream.index_select(1, places)
+        return stream.clone(), stream.index_select(1, torch.cat([places, more]))
 
     @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None]:
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None, None]:
         whole, some = gradients
-        return whole.index_add(1, ctx.places, some.to(whole.dtype)), None
+        width = len(ctx.places)
+        some = some[:, :width].to(whole.dtype)
+        if not torch.compiler.is_compiling():
+            return whole.index_add(1, ctx.places, some), None, None
+        nth = torch.arange(whole.shape[1], device=whole.device) - ctx.places[0]
+        here = ((nth >= 0) & (nth < width))[None, :, None]
+        return whole + torch.where(here, some.index_select(1, nth.clamp(0, width - 1)), 0), None, None
 
 
 def inside(tokens: Tensor, stream: Tensor, reach: Sequence[int]) -> Tensor:

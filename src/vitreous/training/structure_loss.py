@@ -96,7 +96,8 @@ class StructureLoss(nn.Module):
         self._reach = [0, 0]  # tokens that a batch needs for the draw of the loss, and for the one collected
         self._least = 0  # tokens of the shortest batch since the present draw that is long enough for any; 0: none yet
         self._left_out = 0  # batches since then that were too short
-        self._seen: dict[int, tuple[Tensor, Tensor]] = {}
+        # by layer (sample, tokens of the loss, then tokens collected, channel); once, where a draw is all tokens
+        self._seen: dict[int, Tensor] = {}
         self._latest: Tensor | None = None
         self._log: dict[str, Tensor] = {}
         first, second = zip(*layer_pairs(layers), strict=True)
@@ -124,23 +125,26 @@ class StructureLoss(nn.Module):
         """Keeps the chosen tokens of a block's output; of every block if the program must not depend on the choice."""
         if not torch.compiler.is_compiling() and self.loss_tokens.device != stream.device:
             self.to(stream.device)
-        if fixed_program(stream) or not self.begun or layer in self._loss_layers or layer in self._next_layers:
-            if stream.ndim != 3:
-                raise SettingsError("the output of a block is (sample, token, channel)", given=tuple(stream.shape))
-            self._shape = stream.shape
-            if stream.shape[1] == self.tokens:  # a draw is all of them; a copy, since the next block may write into it
-                kept = stream.clone()
-                self._seen[layer] = (kept, kept.detach())
-            else:
-                collected = stream.detach().index_select(1, inside(self.next_tokens, stream, self._reach))
-                stream, kept = Pick.apply(stream, inside(self.loss_tokens, stream, self._reach))
-                self._seen[layer] = (kept, collected)
+        every = fixed_program(stream) or not self.begun
+        if not every and layer not in self._loss_layers and layer not in self._next_layers:
+            return stream
+        if stream.ndim != 3:
+            raise SettingsError("the output of a block is (sample, token, channel)", given=tuple(stream.shape))
+        self._shape = stream.shape
+        if stream.shape[1] == self.tokens:  # a draw is all of them; a copy, since the next block may write into it
+            self._seen[layer] = stream.clone()
+            return stream
+        places = [inside(tokens, stream, self._reach) for tokens in (self.loss_tokens, self.next_tokens)]
+        if every or layer in self._loss_layers:
+            stream, self._seen[layer] = Pick.apply(stream, *places)
+        else:  # collected alone: no gradient, so the stream goes on as it is
+            self._seen[layer] = stream.detach().index_select(1, torch.cat(places))
         return stream
 
     @torch.compiler.disable
     def _begin(self) -> None:
         """The first batch says how many tokens there are and how wide they are; collecting starts with the next."""
-        _refuse_uneven([tuple(kept.shape) for kept, _ in self._seen.values()], self._shape, self.tokens)
+        _refuse_uneven([tuple(kept.shape) for kept in self._seen.values()], self._shape, self.tokens)
         if not self.active.numel():
             shape = (len(layer_pairs(self.layers)), self.tokens, self._shape[2])
             self.active = torch.zeros(shape, dtype=torch.bool, device=self.loss_tokens.device)
@@ -158,8 +162,9 @@ class StructureLoss(nn.Module):
         self._reach = [self._reach[1], tokens[-1] + 1]
         self._put("loss_layers", self.next_layers)
         self._put("loss_tokens", self.next_tokens)
-        self._put("next_layers", torch.tensor(self._next_layers, device=self.active.device))
-        self._put("next_tokens", torch.tensor(tokens, device=self.active.device))
+        for name, run in (("next_layers", self._next_layers), ("next_tokens", tokens)):
+            # counted there: numbers from here would have to wait until the device has nothing else to do
+            self._put(name, torch.arange(run[0], run[-1] + 1, device=self.active.device))
         self._calls = self._least = self._left_out = self._collected.rows = 0
 
     def _put(self, name: str, value: Tensor) -> None:
@@ -206,16 +211,17 @@ class StructureLoss(nn.Module):
     def _chosen(self) -> tuple[Tensor, Tensor]:
         """(layer, sample, token, channel) of the draw of the loss, with gradient, and (…) of the draw collected."""
         seen, self._seen = self._seen, {}
-        if len(seen) == self.depth and fixed_program(seen[0][0]):
-            aligned = torch.stack([seen[n][0] for n in range(self.depth)]).index_select(0, self.loss_layers)
-            collected = torch.stack([seen[n][1] for n in range(self.depth)]).index_select(0, self.next_layers)
+        if len(seen) == self.depth and fixed_program(seen[0]):
+            whole = torch.stack([seen[n] for n in range(self.depth)])
+            aligned = whole[:, :, : self.tokens].index_select(0, self.loss_layers)
+            collected = whole.detach()[:, :, -self.tokens :].index_select(0, self.next_layers)
             return aligned.float(), collected.float()
         if missing := sorted({*self._loss_layers, *self._next_layers} - set(seen)):
             raise SettingsError(
                 "some blocks of the draw have not run in training mode", given=f"blocks {missing}", remedy=NOT_SEEN
             )
-        aligned = torch.stack([seen[n][0] for n in self._loss_layers])
-        collected = torch.stack([seen[n][1] for n in self._next_layers])
+        aligned = torch.stack([seen[n][:, : self.tokens] for n in self._loss_layers])
+        collected = torch.stack([seen[n].detach()[:, -self.tokens :] for n in self._next_layers])
         return aligned.float(), collected.float()
 
     # -- between steps

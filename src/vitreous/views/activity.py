@@ -50,25 +50,28 @@ class Activity:
 
 
 def measure_activity(seen: Seen, sample: int = 200_000) -> Activity:
+    """Blocks may differ in tokens and channels: the later stages of a ConvNeXt have fewer and wider ones."""
     residual = seen.sites("resid.out")
+    # (sample, token) of each block
     lengths = [np.concatenate([np.linalg.norm(batch, axis=-1) for batch in seen.batches(site)]) for site in residual]
-    stacked = np.stack(lengths)  # (block, sample, token)
-    prefix = len(seen.store.prefix)
-    kinds = {"patches": stacked[:, :, prefix:]}
-    if "class" in seen.store.prefix:
-        kinds["class token"] = stacked[:, :, [seen.store.prefix.index("class")]]
+    prefix = seen.store.prefix
+    kinds: dict[str, slice] = {"patches": slice(len(prefix), None)}
+    if "class" in prefix:
+        at = prefix.index("class")
+        kinds["class token"] = slice(at, at + 1)
     units = []
     for site in seen.sites("mlp.hidden"):
         values = seen.patches(site).reshape(-1, seen.store[site].shape[-1])
         step = max(1, values.size // sample)
         units.append(Units(site, (values > 0).mean(0), values.ravel()[::step]))
-    blocks = tuple(map(block_of, residual))
-    return Activity(seen, blocks, {kind: _norms(v.reshape(len(v), -1)) for kind, v in kinds.items()}, tuple(units))
+    norms = {kind: _norms([block[:, tokens] for block in lengths]) for kind, tokens in kinds.items()}
+    return Activity(seen, tuple(map(block_of, residual)), norms, tuple(units))
 
 
-def _norms(lengths: np.ndarray) -> Norms:
-    low, high = np.quantile(lengths, (0.1, 0.9), axis=1)
-    return Norms(lengths.mean(1), low, high)
+def _norms(lengths: Sequence[np.ndarray]) -> Norms:
+    """Of the lengths of each block."""
+    low, high = np.array([np.quantile(block, (0.1, 0.9)) for block in lengths]).T
+    return Norms(np.array([block.mean() for block in lengths]), low, high)
 
 
 def _norm_line(seen: Seen, norms: Norms) -> Line:
@@ -138,7 +141,9 @@ def silence_table(activities: Sequence[Activity]) -> Table:
     for activity in activities:
         silent = [f"{units.silent:.1%}" for units in activity.units]
         typical = [f"{np.median(units.on):.0%}" for units in activity.units]
-        rows.append((activity.seen.name, len(activity.units[0].on), *silent, *typical))
+        widths = dict.fromkeys(len(units.on) for units in activity.units)  # stages may differ
+        wide: Cell = next(iter(widths)) if len(widths) == 1 else ", ".join(f"{width:,}" for width in widths)
+        rows.append((activity.seen.name, wide, *silent, *typical))
     return Table(
         "Units that never speak",
         tuple(columns),

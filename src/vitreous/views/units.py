@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from vitreous.evidence.planted import KINDS, Concepts
+from vitreous.evidence.planted import KINDS, Concepts, same_names
 from vitreous.evidence.selectivity import Selectivity, halves, precision, selectivity
 from vitreous.kernels.topk import TopK
 from vitreous.views.charts import amount
@@ -30,15 +30,26 @@ SHUFFLED = "Weights shuffled: the first model with the numbers in each of its we
 
 @dataclass(frozen=True, eq=False)
 class Measured:
-    """All hidden units of one model: `site` (unit,) index into `sites`, `channel` (unit,), and what they select."""
+    """All hidden units of one model: `site` (unit,) index into `sites`, `channel` (unit,), and what they select.
+
+    `truths` are the concepts on the grid of each site, with the same names everywhere.
+    """
 
     seen: Seen
     sites: tuple[str, ...]
-    concepts: Concepts
+    truths: tuple[Concepts, ...]
     choosing: np.ndarray
     site: np.ndarray
     channel: np.ndarray
     found: Selectivity
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return self.truths[0].names
+
+    @property
+    def kinds(self) -> tuple[str, ...]:
+        return self.truths[0].kinds
 
     def title(self, unit: int) -> str:
         return f"Block {block_of(self.sites[self.site[unit]])}, unit {self.channel[unit]}"
@@ -47,7 +58,7 @@ class Measured:
         """Units whose held-out AUC reaches `DETECTS`, for concepts of one kind or of any."""
         there = self.found.held_out >= DETECTS
         if kind is not None:
-            there = there & (np.array(self.concepts.kinds)[self.found.concept] == kind)
+            there = there & (np.array(self.kinds)[self.found.concept] == kind)
         return int(there.sum())
 
     @property
@@ -64,14 +75,17 @@ class Measured:
 def measure_units(seen: Seen, images: ImageSet, seed: int) -> Measured:
     """Best concept of every hidden unit, chosen on half of the pictures and measured on the other half."""
     sites = seen.sites("mlp.hidden")
-    concepts = seen.truth(images, sites[0])
-    parts = [selectivity(seen.patches(site), concepts.present, seed=seed) for site in sites]
+    by_grid = {seen.grid(site): seen.truth(images, site) for site in {seen.grid(site): site for site in sites}.values()}
+    truths = same_names([by_grid[seen.grid(site)] for site in sites])
+    parts = [
+        selectivity(seen.patches(site), truth.present, seed=seed) for site, truth in zip(sites, truths, strict=True)
+    ]
     widths = [len(part.concept) for part in parts]
     found = Selectivity(*(np.concatenate([p.__dict__[k] for p in parts], -1) for k in parts[0].__dict__))
     return Measured(
         seen,
         sites,
-        concepts,
+        truths,
         halves(len(images), seed),
         np.repeat(np.arange(len(sites)), widths),
         np.concatenate([np.arange(width) for width in widths]),
@@ -86,7 +100,7 @@ def choose_units(measured: Measured, count: int) -> list[int]:
     chosen: list[int] = []
     for unit in np.argsort(-measured.found.chosen, kind="stable"):
         concept = int(measured.found.concept[unit])
-        kind = measured.concepts.kinds[concept]
+        kind = measured.kinds[concept]
         if concept not in seen and kinds[kind] < A_KIND:
             chosen.append(int(unit))
             seen.add(concept)
@@ -121,11 +135,12 @@ class _Shown:
 
     @property
     def phrase(self) -> str:
-        return self.measured.concepts.names[self.concept]
+        return self.measured.names[self.concept]
 
     @property
     def truth(self) -> np.ndarray:
-        return self.measured.concepts.present[self.samples][..., self.concept]
+        present = self.measured.truths[self.measured.site[self.unit]].present
+        return present[self.samples][..., self.concept]
 
 
 def unit_cards(measured: Measured, images: ImageSet, units: Sequence[int], chance: int) -> tuple[Card, ...]:
@@ -158,7 +173,7 @@ def _card(shown: _Shown, drawn: bool) -> Card:
     return Card(
         measured.title(unit),
         claim_of(shown.phrase, held_out, float(control.mean())),
-        "drawn at random, for comparison" if drawn else measured.concepts.kinds[shown.concept],
+        "drawn at random, for comparison" if drawn else measured.kinds[shown.concept],
         measured.seen.series,
         Meter("AUC on held-out pictures", held_out, float(control.mean()), 0.5, 1.0, note),
         tuple(_facts(shown)),

@@ -1,0 +1,84 @@
+"""The small ablation: what its runs share, and what its tables say of numbers that are known."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+sys.path.insert(0, str(Path(__file__).parents[2] / "studies"))
+
+from structure_ablation import KINDS, Shifted, recipe_of, train_one
+from structure_ablation_tables import CLAIMS, ROWS, seed_noise, verdict, write_tables
+
+
+@pytest.fixture
+def batches(monkeypatch):
+    monkeypatch.setattr("structure_ablation._tensors", planted)
+    return Shifted(Path("nowhere"), 256, 64)
+
+
+def planted(_data, split, count):
+    g = torch.Generator().manual_seed(len(split))
+    return torch.randint(256, (count, 3, 32, 32), generator=g, dtype=torch.uint8), torch.arange(count) % 10
+
+
+def test_every_kind_has_a_row_and_every_claim_its_kinds():
+    assert set(ROWS) == set(KINDS)
+    assert {kind for better, worse, *_ in CLAIMS for kind in (better, worse)} <= set(KINDS)
+
+
+def test_kinds_of_one_seed_differ_in_the_loss_alone():
+    plain = recipe_of("vit", 3)
+    for kind, changes in KINDS.items():
+        recipe = recipe_of(kind, 3)
+        assert recipe.structure == (changes or {})
+        assert recipe.with_(structure={}).settings == plain.settings and recipe.seed == plain.seed == 3
+
+
+def test_pictures_are_moved_and_mirrored_the_same_way_every_time(batches):
+    first, again, later = ([x for x, _ in batches.epoch(0, epoch)] for epoch in (0, 0, 1))
+    assert all(torch.equal(a, b) for a, b in zip(first, again, strict=True))
+    assert not torch.equal(first[0], later[0])
+    assert first[0].shape == (128, 3, 32, 32) and first[0].min() >= -1 and first[0].max() <= 1
+
+
+def test_a_run_has_a_log_and_what_is_inside(batches):
+    run = train_one("one_batch", 0, batches, 1)
+    assert len(run["log"]) == 2 and run["log"][-1]["terms"] > 0
+    assert run["inside"]["mean group"] >= 1 and 0 < run["inside"]["moved, relative"]
+
+
+@pytest.mark.parametrize(
+    ("gap", "said"),
+    [
+        ([1.0, 1.1, 0.9], "as the paper says"),
+        ([-1.0, -1.1], "**the other way round**"),
+        ([1.0, -0.2, 0.5], "not shown: seeds differ by more"),
+        ([0.1, 2.0], "not shown: seeds differ by more"),
+        ([3.0], "one seed: not shown"),
+    ],
+)
+def test_a_verdict_needs_every_seed_and_two_standard_errors(gap, said):
+    assert verdict(np.array(gap)) == said
+
+
+def test_tables_say_what_the_numbers_say():
+    inside = {"mean group": 1.5, "units in clusters": 10, "inefficient": 0, "largest": 4, "moved, relative": 0.1}
+
+    def run(accuracy):
+        entry = {"accuracy": accuracy, "clusters": 1, "members": 2, "terms": 3, "kept": 3}
+        return {"log": [entry | {"structure": 0.2, "main": 2.0}] * 4, "inside": inside}
+
+    runs = {f"{kind} {seed}": run(40 + seed) for kind in KINDS for seed in (0, 1)}
+    runs |= {f"raw {seed}": run(30 + seed) for seed in (0, 1)}
+    settings = {"network": {"depth": 4, "embed_dim": 64, "patch_size": 8}, "train": 256, "test": 64, "batch": 128}
+    text = write_tables({"settings": settings | {"epochs": 3, "warmup": 1, "torch": "x"}, "runs": runs})
+    assert "| raw activations do harm | Table 13 | +5.12 | +10.00 | +10.00, +10.00 | as the paper says |" in text
+    assert "| grouped ranks beat ranks | Table 13 | +0.09 | +0.00 | +0.00, +0.00 | not shown" in text
+    assert "| raw | 30.50 | 30.00, 31.00 | -10.00 | 30.50 | 87.31 |" in text
+    assert "| raw | 1 | 2 | 3 | 3 | 1.000 |" in text
+    assert seed_noise({"a": {0: run(1), 1: run(3)}}) == pytest.approx(2**0.5)
