@@ -18,7 +18,7 @@ from structure_ablation_tables import CLAIMS, ROWS, seed_noise, verdict, write_t
 @pytest.fixture
 def batches(monkeypatch):
     monkeypatch.setattr("structure_ablation._tensors", planted)
-    return Shifted(Path("nowhere"), 256, 64)
+    return Shifted(Path("nowhere"), 256, 120)
 
 
 def planted(_data, split, count):

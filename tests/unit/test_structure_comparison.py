@@ -149,3 +149,8 @@ def test_one_name_for_two_is_refused():
     found = vt.structure(activations(0))
     with pytest.raises(SettingsError, match="two findings need two different names"):
         vt.compare(found, found, names=("vit", "vit"))
+
+
+def test_what_is_no_finding_is_refused():
+    with pytest.raises(SettingsError, match=r"(?s)two findings are compared.*str.*StructureFinding.load"):
+        vt.compare(vt.structure(activations(0)), "mae.npz")

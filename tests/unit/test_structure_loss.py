@@ -699,6 +699,8 @@ def test_what_the_first_batch_shows_to_be_wrong_is_refused():
         model.blocks[0].along(torch.zeros(2, WIDTH))
     model = Stream()
     loss = structured(model)
+    with pytest.raises(vt.SettingsError, match=r"(?s)main loss is a tensor.*float"):
+        loss(0.5)
     with pytest.raises(vt.SettingsError, match=r"(?s)one number, the mean over the batch.*\(24,\)"):
         loss(nn.functional.cross_entropy(model(batches(1)[0][0]), batches(1)[0][1], reduction="none"))
     model = Stream()

@@ -401,8 +401,18 @@ def test_models_that_timm_cannot_build_are_refused(tmp_path, change):
         small(tmp_path, **change)
 
 
+def test_settings_that_the_loss_does_not_have_are_named(tmp_path):
+    with pytest.raises(vt.SettingsError, match=r"(?s)no such setting.*thresh.*threshold"):
+        small(tmp_path, structure_settings={"thresh": 1.0})
+    assert not (tmp_path / "recipe.json").exists()
+
+
 def test_damaged_folders_are_named(tmp_path):
     small(tmp_path, epochs=1)
+    for other in ({"epoch": 1}, [1, 2], torch.zeros(3)):
+        torch.save(other, tmp_path / "checkpoint.pt")
+        with pytest.raises(vt.StoreError, match=r"(?s)cannot be read.*checkpoint.pt.*delete it"):
+            small(tmp_path, epochs=1)
     (tmp_path / "checkpoint.pt").write_bytes(b"PK not a checkpoint")
     with pytest.raises(vt.StoreError, match=r"(?s)cannot be read.*checkpoint.pt.*delete it"):
         small(tmp_path, epochs=1)

@@ -101,6 +101,14 @@ def compare(
     >>> a, b = vt.structure(x, keep_transformed=True), vt.structure(y, keep_transformed=True)
     >>> print(vt.compare(a, b, names=("plain", "structured")).table())
     """
+    for finding in (a, b):
+        if not isinstance(finding, StructureFinding):
+            raise SettingsError(
+                "two findings are compared",
+                given=type(finding).__name__,
+                accepted="what vt.structure gives",
+                remedy="vt.StructureFinding.load reads a saved one",
+            )
     if len(names) != 2 or names[0] == names[1]:
         raise SettingsError("two findings need two different names", given=names)
     missing = _why_not(a, b, names)

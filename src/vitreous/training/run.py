@@ -216,11 +216,14 @@ def _read(path: Path) -> dict[str, Any] | None:
     if not path.exists():
         return None
     try:
-        return torch.load(path, map_location="cpu", weights_only=True)
+        kept = torch.load(path, map_location="cpu", weights_only=True)
+        if not isinstance(kept, dict) or set(kept) != {"epoch", "state"}:
+            raise ValueError("something else is in the file")
     except (RuntimeError, EOFError, ValueError, OSError, UnpicklingError) as error:
         raise StoreError(
             "a checkpoint that cannot be read", given=str(path), remedy="delete it to train from the start"
         ) from error
+    return kept
 
 
 def _read_log(out: Path, epochs: int) -> list[dict[str, Any]]:

@@ -189,10 +189,7 @@ class StructureLoss(nn.Module):
 
         Whoever records it in a CUDA graph sets `in_place` and calls `advance` after each replay.
         """
-        if main.ndim:
-            raise SettingsError(
-                "the main loss is one number, the mean over the batch", given=f"a tensor of {tuple(main.shape)}"
-            )
+        _refuse_many(main)
         if not self._seen:
             raise SettingsError("no forward pass has been seen", remedy=NOT_SEEN)
         if not self.begun:
@@ -216,10 +213,7 @@ class StructureLoss(nn.Module):
             aligned = whole[:, :, : self.tokens].index_select(0, self.loss_layers)
             collected = whole.detach()[:, :, -self.tokens :].index_select(0, self.next_layers)
             return aligned.float(), collected.float()
-        if missing := sorted({*self._loss_layers, *self._next_layers} - set(seen)):
-            raise SettingsError(
-                "some blocks of the draw have not run in training mode", given=f"blocks {missing}", remedy=NOT_SEEN
-            )
+        _refuse_unseen({*self._loss_layers, *self._next_layers} - set(seen))
         aligned = torch.stack([seen[n][:, : self.tokens] for n in self._loss_layers])
         collected = torch.stack([seen[n].detach()[:, -self.tokens :] for n in self._next_layers])
         return aligned.float(), collected.float()
@@ -306,6 +300,22 @@ def _refuse_wrong(layers: int, bins: int, threshold: float, gamma: float, counts
         raise SettingsError("bins out of range", given=bins, accepted=f"2 to {MOST_BINS}")
     if not threshold > 0 or not gamma >= 0:
         raise SettingsError("threshold and gamma are positive", given=f"{threshold=}, {gamma=}")
+
+
+def _refuse_many(main: Tensor) -> None:
+    if not isinstance(main, Tensor):
+        raise SettingsError("the main loss is a tensor", given=type(main).__name__)
+    if main.ndim:
+        raise SettingsError(
+            "the main loss is one number, the mean over the batch", given=f"a tensor of {tuple(main.shape)}"
+        )
+
+
+def _refuse_unseen(missing: set[int]) -> None:
+    if missing:
+        raise SettingsError(
+            "some blocks of the draw have not run in training mode", given=f"blocks {sorted(missing)}", remedy=NOT_SEEN
+        )
 
 
 def _refuse_uneven(seen: list[tuple[int, ...]], shape: Sequence[int], tokens: int) -> None:

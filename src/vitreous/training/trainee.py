@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import nullcontext
+from inspect import signature
 from typing import Any
 
 import torch
@@ -30,7 +31,7 @@ class Trainee:
     ) -> None:
         self.recipe, self.device = recipe, device
         self.model = build(recipe, classes).to(device).train()
-        self.structure = StructureLoss(self.model, seed=recipe.seed, **recipe.structure) if structure else None
+        self.structure = _loss(self.model, recipe) if structure else None
         self.wrapped: nn.Module = _distributed(self.model, device)
         self.fast = device.type == "cuda" and self.wrapped is self.model if compiled is None else compiled
         self.optimiser = _optimiser(self.model, recipe, device)
@@ -156,6 +157,13 @@ def build(recipe: Recipe, classes: int) -> nn.Module:
             given=f"{recipe.model} with {dict(recipe.settings)}",
             remedy="model= a name of `vitreous models timm`, settings= what its constructor takes",
         ) from error
+
+
+def _loss(model: nn.Module, recipe: Recipe) -> StructureLoss:
+    known = set(signature(StructureLoss).parameters) - {"model", "seed"}
+    if wrong := sorted(set(recipe.structure) - known):
+        raise SettingsError("the structure loss has no such setting", given=wrong, accepted=sorted(known))
+    return StructureLoss(model, seed=recipe.seed, **recipe.structure)
 
 
 def _optimiser(model: nn.Module, recipe: Recipe, device: torch.device) -> torch.optim.Optimizer:
