@@ -115,7 +115,7 @@ RECIPES = {
         ),
         Recipe(
             "scenes",
-            "the bundled scenes, colour of the largest object; a small network that two cores train in minutes",
+            "the bundled scenes, colour of the largest object; a small network that two cores train in three minutes",
             "scenes",
             64,
             settings={
