@@ -125,6 +125,8 @@ def main() -> None:
     parser.add_argument("--routes", nargs="+", default=["low_rank"], help="of vt.ncut: low_rank, paper")
     parser.add_argument("--sample", type=int, default=50_000, help="m of the paper's route")
     options = parser.parse_args()
+    if "OMP_NUM_THREADS" not in os.environ:
+        torch.set_num_threads(os.cpu_count() or 1)
     results: dict[str, Any] = json.loads(options.json.read_text()) if options.json.exists() else {}
     machine = (
         f"{os.cpu_count()} cores, {platform.machine()}, torch {torch.__version__}, {torch.get_num_threads()} threads"

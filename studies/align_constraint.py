@@ -2,8 +2,8 @@
 
     python studies/align_constraint.py DATA --work DIR [--only NAME ...]
 
-Session 210325, three layers of four networks. One thing is changed at a time (learning rate, width, number of pictures,
-number of eigenvectors, length of training), with λ_eigen 0, 0.1 and 1, nothing stopped early: the curve of the error on
+Session 210325, three layers of four networks. One thing is changed at a time (how large maps are at the start, number
+of pictures, learning rate and length, width), with several λ_eigen and nothing stopped early: the curve of the error on
 held-out pictures shows both what early stopping would keep (its lowest point) and what it would prevent (its end).
 Beside it: how large the constraint's gradient is against the response loss's, how far the maps end from keeping the
 cut, and ridge regression from the same means over patches, the best that eq. 2 could do, and from 4 x 4 places.
@@ -17,6 +17,7 @@ import json
 import time
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 import torch
@@ -25,16 +26,19 @@ import vitreous as vt
 from align_inputs import NETWORKS, recorded, session
 from tokens_inputs import put_tables
 from vitreous.evidence.responses import explained
+from vitreous.lenses import align_training
 from vitreous.lenses.align_nodes import open_nodes
 from vitreous.lenses.align_training import AlignNet, Weights, losses, read_features
 
 OUT = Path(__file__).parent / "results" / "align_constraint"
 SITES = [f"blocks.{n}.attn.out" for n in (3, 7, 11)]
-LAMBDAS = (0.0, 0.1, 1.0)
+LAMBDAS = (0.0, 0.01, 1.0)
+MORE = {"as in the table": (0.0, 0.001, 0.01, 0.1, 1.0)}
 EPOCHS = 80
-BASE: dict[str, Any] = {"width": 128, "lr": 1e-3, "epochs": EPOCHS, "pictures": 640}
+BASE: dict[str, Any] = {"width": 128, "lr": 1e-3, "epochs": EPOCHS, "pictures": 640, "start": align_training.SMALL}
 CHANGES: dict[str, dict[str, Any]] = {
     "as in the table": {},
+    "maps begin ten times as large": {"start": 1.0},
     "160 pictures": {"pictures": 160},
     "learning rate 0.003": {"lr": 3e-3},
     "learning rate 0.0003, three times as long": {"lr": 3e-4, "epochs": 3 * EPOCHS},
@@ -50,12 +54,13 @@ def features(stores: dict[str, vt.Store]) -> dict[str, dict[str, np.ndarray]]:
 
 def run(sources: Any, responses: vt.Responses, change: dict[str, Any], weight: float, seed: int) -> dict[str, Any]:
     settings = {**BASE, **change}
-    pictures, epochs = settings.pop("pictures"), settings["epochs"]
+    pictures, begin, epochs = settings.pop("pictures"), settings.pop("start"), settings["epochs"]
     some = {name: {site: rows[:pictures] for site, rows in part.items()} for name, part in sources.items()}
     start = time.process_time()
-    found = vt.align(
-        some, responses[:pictures], lambda_eigen=weight, seed=seed, patience=epochs, progress=False, **settings
-    )
+    with patch.object(align_training, "SMALL", begin):
+        found = vt.align(
+            some, responses[:pictures], lambda_eigen=weight, seed=seed, patience=epochs, progress=False, **settings
+        )
     errors = [line["held out"] for line in found.log]
     best = int(np.argmin(errors))
     return {
@@ -72,13 +77,14 @@ def run(sources: Any, responses: vt.Responses, change: dict[str, Any], weight: f
 
 
 def gradients(sources: Any, responses: vt.Responses) -> dict[str, float]:
-    """Length of the gradient of λ = 1 times the constraint over that of the response loss, at the maps, at the start
-    and after ten steps of one batch each; and cosine of two draws of the constraint's gradient."""
+    """Length of the constraint's gradient (λ = 1) over that of the response loss, at the maps, at the start and after
+    some steps of the response loss alone; and cosine of two draws of the constraint's gradient."""
     seen = read_features(open_nodes(sources, same_width=False).blocks, 4, 0, False)
     target = torch.from_numpy((responses.values - responses.values.mean(0)) / responses.values.std(0))
     net = AlignNet([p.shape[1] for p in seen.pooled], 128, target.shape[1], 0)
     optimiser = torch.optim.Adam(net.parameters(), lr=1e-3)
-    generator, weights = torch.Generator().manual_seed(0), Weights(1.0, 0.0, 0.0, 100, 6)
+    generator = torch.Generator().manual_seed(0)
+    weights, alone = Weights(1.0, 0.0, 0.0, 100, 6), Weights(0.0, 0.0, 0.0, 100, 6)
 
     def gradient(name: str) -> torch.Tensor:
         pictures = torch.randperm(len(target), generator=generator)[:64]
@@ -86,17 +92,16 @@ def gradients(sources: Any, responses: vt.Responses) -> dict[str, float]:
         return torch.cat([g.flatten() for g in torch.autograd.grad(found, list(net.maps))])
 
     result = {}
-    for step in range(11):
-        if step in (0, 10):
+    for step in range(201):
+        if step in (0, 10, 200):
             response, first, second = gradient("response"), gradient("eigen"), gradient("eigen")
             result[f"constraint over response, step {step}"] = float(first.norm() / response.norm())
             result[f"two draws of the constraint, cosine, step {step}"] = float(
                 torch.nn.functional.cosine_similarity(first, second, dim=0)
             )
         optimiser.zero_grad()
-        losses(net, seen, torch.arange(64 * step, 64 * step + 64) % len(target), target, weights, generator)[
-            "response"
-        ].backward()
+        pictures = torch.arange(64 * step, 64 * step + 64) % len(target)
+        losses(net, seen, pictures, target, alone, generator)["response"].backward()
         optimiser.step()
     return result
 
@@ -167,7 +172,7 @@ def main() -> None:
         keep()
     for name in options.only:
         rows = results["runs"].setdefault(name, {})
-        for weight in LAMBDAS:
+        for weight in MORE.get(name, LAMBDAS):
             if str(weight) not in rows:
                 rows[str(weight)] = run(sources, responses, CHANGES[name], weight, 0)
                 keep()

@@ -16,7 +16,7 @@ import numpy as np
 from PIL import Image
 
 import vitreous as vt
-from tokens_inputs import backbone, control
+from tokens_inputs import backbone, collection, control
 
 LAYERS = (1, 3, 5, 7, 9, 11)
 SITES = [f"blocks.{n}.attn.out" for n in LAYERS]
@@ -63,3 +63,14 @@ def pixel_patches(images: vt.ImageSet) -> dict[str, dict[str, np.ndarray]]:
     small = np.stack([np.asarray(p.image.resize((64, 64), Image.Resampling.BICUBIC)) for p in images])
     grid = small.reshape(len(small), 8, 8, 8, 8, 3).transpose(0, 1, 3, 2, 4, 5).reshape(len(small), 64, -1)
     return {"pixels": {"patches": (grid / 255 - 0.5).astype(np.float32)}}
+
+
+def pictures_of(
+    data: Path, name: str, work: Path, count: int = 120
+) -> tuple[vt.ImageSet, dict[str, vt.Store], list[np.ndarray]]:
+    """Pictures of `pets` or `voc_animals` at 112 x 112, the networks' stores of them, and class maps."""
+    shown = collection(data, name, count).pictures
+    pixels = np.stack([np.asarray(p.image.resize((112, 112), Image.Resampling.BICUBIC)) for p in shown])
+    images = vt.ImageSet.from_arrays(pixels, name=name)
+    truths = [p.truth for p in shown if p.truth is not None]
+    return images, recorded(data, images, work / name), truths
