@@ -9,6 +9,7 @@ from tests.reference.ncut import carried, cut, subspace_error
 
 import vitreous as vt
 from vitreous.kernels import ncut as kernel
+from vitreous.lenses.align_cut import one_ahead
 from vitreous.lenses.align_nodes import open_nodes
 
 
@@ -134,6 +135,18 @@ def test_identical_nodes_and_zero_nodes_do_no_harm():
     found = vt.ncut(rows, 5)
     assert np.isfinite(found.eigenvectors).all()
     np.testing.assert_allclose(found.eigenvectors[0], found.eigenvectors[1], atol=1e-6)
+
+
+def test_reading_ahead_changes_nothing_and_hands_on_errors():
+    def parts():
+        yield from (np.full(2, n) for n in range(3))
+        raise vt.SettingsError("cannot be read")
+
+    found = one_ahead(parts())
+    assert [int(next(found)[0]) for _ in range(3)] == [0, 1, 2]
+    with pytest.raises(vt.SettingsError, match="cannot be read"):
+        next(found)
+    assert list(one_ahead(iter(()))) == []
 
 
 def first_eight(features, model, layer):

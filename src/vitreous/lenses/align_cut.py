@@ -14,6 +14,7 @@ exact and faster than the paper's, which is `method="paper"`.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -192,7 +193,7 @@ def ncut(
 
     def pieces() -> Iterator[Tensor]:
         with tqdm(total=count, desc="ncut", unit="node", disable=not progress, delay=1) as bar:
-            for piece in nodes.pieces(PIECE):
+            for piece in one_ahead(nodes.pieces(PIECE)):
                 yield torch.from_numpy(piece).to(where)
                 bar.update(len(piece))
 
@@ -225,6 +226,15 @@ def _placer(path: Path) -> Placer | None:
     if not (landmarks.ndim == mix.ndim == 2 and len(landmarks) == len(mix) == len(degrees)):
         raise ValueError("the parts do not fit together")
     return Placer(landmarks, mix, degrees)
+
+
+def one_ahead(pieces: Iterator[np.ndarray]) -> Iterator[np.ndarray]:
+    """The same pieces; while one is worked on, the next is read in a thread."""
+    with ThreadPoolExecutor(1, "vitreous-nodes") as pool:
+        coming = pool.submit(next, pieces, None)
+        while (piece := coming.result()) is not None:
+            coming = pool.submit(next, pieces, None)
+            yield piece
 
 
 def _affinity(affinity: str | Callable[[Tensor], Tensor]) -> Callable[[Tensor], Tensor]:
