@@ -77,11 +77,8 @@ class Memory(threading.Thread):
 
 
 def graph(pictures: int, work: Path, device: str, routes: list[str], sample: int) -> dict[str, Any]:
-    start = time.perf_counter()
     opened = stores(pictures, work, device)
-    result: dict[str, Any] = {"recording, seconds": round(time.perf_counter() - start, 1), "device": device}
-    if device == "cuda":
-        result["device"] = torch.cuda.get_device_name()
+    result: dict[str, Any] = {"device": torch.cuda.get_device_name() if device == "cuda" else device}
     for route in routes:
         more = {"n_sample": sample} if route == "paper" else {}
         with Memory() as memory:
