@@ -19,12 +19,12 @@ from typing import Any
 
 import numpy as np
 from sklearn.metrics import adjusted_mutual_info_score
-from vitreous.scenery.planted import attribute_maps
 
 import vitreous as vt
 from align_inputs import aligned
 from tokens_inputs import control, put_tables
 from vitreous.evidence.oracle import patch_classes
+from vitreous.scenery.planted import attribute_maps
 
 OUT = Path(__file__).parent / "results" / "align_planted"
 ATTRIBUTES = ("shape", "colour", "background")
