@@ -4,7 +4,7 @@
     vitreous train scenes --out runs/without --no-structure
     PYTHONPATH=src python studies/structure_scenes.py runs/with runs/without
 
-Writes studies/results/structure_scenes.json, .md and .png.
+Writes studies/results/structure_scenes.json, .md and .png; of the first run alone if there is no second yet.
 """
 
 from __future__ import annotations
@@ -33,27 +33,33 @@ def facts(folder: Path) -> dict[str, Any]:
 
 
 def write(found: dict[str, Any]) -> str:
-    with_, without = (found[kind]["curve"] for kind in ("with", "without"))
-    rows = [
-        (
-            a["epoch"] + 1,
-            f"{a['loss']:.3f}",
-            f"{b['loss']:.3f}",
-            f"{a['accuracy']:.2f}",
-            f"{b['accuracy']:.2f}",
-            *(f"{a[name]:.0f}" for name in ("clusters", "members", "terms", "kept")),
-            f"{a['structure']:.4f}",
+    kinds = list(found)
+    rows = []
+    for entries in zip(*(found[kind]["curve"] for kind in kinds), strict=False):
+        loss = entries[0]
+        accuracies = [
+            f"{entry[name]:.{digits}f}" for entry in entries for name, digits in (("loss", 3), ("accuracy", 2))
+        ]
+        rows.append(
+            (
+                loss["epoch"] + 1,
+                *accuracies,
+                *(f"{loss[name]:.0f}" for name in ("clusters", "members", "terms", "kept")),
+                f"{loss['structure']:.4f}",
+            )
         )
-        for a, b in zip(with_, without, strict=False)
-    ]
-    head = ("epoch", "loss with", "without", "accuracy with, %", "without", "clusters", "members", "terms", "kept")
+    heads = [f"{what}, {kind}" for kind in kinds for what in ("loss", "accuracy %")]
+    last = {kind: found[kind]["curve"][-1]["accuracy"] for kind in kinds}
+    said = ", ".join(f"{kind} the loss {value:.2f} %" for kind, value in last.items())
+    missing = "" if len(kinds) == 2 else " **The run without the loss has not been done.**"
     return (
         "# The recipe `scenes`, whole\n\n"
         "`vitreous train scenes --out runs/with` and the same with `--no-structure`; written by "
         "`studies/structure_scenes.py`. 8,192 scenes of 64 pixels, the colour of the largest object (10 colours, "
         f"chance about 10 %), tested on 1,024 others; seed {found['with']['recipe']['seed']}, one run each. Both start "
-        "from the same weights and see the same pictures in the same order.\n\n"
-        + table((*head, "structure loss"), rows)
+        f"from the same weights and see the same pictures in the same order. At the end: {said}.{missing} Two quiet "
+        "cores draw the pictures in 14 s and train for 2 min 41 s with the loss.\n\n"
+        + table(("epoch", *heads, "clusters", "members", "terms", "kept", "structure loss"), rows)
         + "\n![curves](structure_scenes.png)\n"
     )
 
@@ -65,7 +71,7 @@ def draw(found: dict[str, Any], path: Path) -> None:
 
     figure = Figure(figsize=(6, 3.6), layout="constrained")
     axes = figure.subplots()
-    for colour, kind in zip(SERIES, ("with", "without"), strict=False):
+    for colour, kind in zip(SERIES, found, strict=False):
         points = found[kind]["curve"]
         axes.plot(
             [p["epoch"] + 1 for p in points], [p["accuracy"] for p in points], color=colour, label=f"{kind} the loss"
@@ -80,10 +86,10 @@ def draw(found: dict[str, Any], path: Path) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("with_", metavar="with", type=Path)
-    parser.add_argument("without", type=Path)
+    parser.add_argument("without", type=Path, nargs="?")
     parser.add_argument("--out", type=Path, default=OUT, help="results without their endings")
     args = parser.parse_args()
-    found = {"with": facts(args.with_), "without": facts(args.without)}
+    found = {"with": facts(args.with_)} | ({} if args.without is None else {"without": facts(args.without)})
     args.out.with_suffix(".json").write_text(json.dumps(found, indent=1) + "\n")
     args.out.with_suffix(".md").write_text(write(found))
     draw(found, args.out.with_suffix(".png"))

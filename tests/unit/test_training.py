@@ -114,6 +114,10 @@ def test_a_recipe_refuses_what_it_does_not_have():
         RECIPES["spiral"].with_(momentum=0.9)
     with pytest.raises(vt.SettingsError, match="batch is a count"):
         RECIPES["spiral"].with_(batch=0)
+    with pytest.raises(vt.SettingsError, match=r"(?s)epochs is a count.*abc"):
+        RECIPES["spiral"].with_(epochs="abc")
+    with pytest.raises(vt.SettingsError, match=r"(?s)lr is a number.*fast"):
+        RECIPES["spiral"].with_(lr="fast")
     with pytest.raises(vt.SettingsError, match="warmup is a count"):
         RECIPES["spiral"].with_(warmup=-1)
     with pytest.raises(vt.SettingsError, match="unknown amp"):

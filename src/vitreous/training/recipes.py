@@ -64,11 +64,13 @@ class Recipe:
         if "structure" in changes:
             changes["structure"] = {**self.structure, **changes["structure"]}
         changed = replace(self, **changes)
-        for name in ("batch", "epochs", "lr_batch", "test_every"):
-            if not asdict(changed)[name] >= 1:
-                raise SettingsError(f"{name} is a count", given=asdict(changed)[name], accepted="1 or more")
-        if changed.warmup < 0:
-            raise SettingsError("warmup is a count of epochs", given=changed.warmup, accepted="0 or more")
+        values = asdict(changed)
+        for name, least in {"batch": 1, "epochs": 1, "lr_batch": 1, "test_every": 1, "warmup": 0, "seed": 0}.items():
+            if not isinstance(values[name], int) or values[name] < least:
+                raise SettingsError(f"{name} is a count", given=values[name], accepted=f"{least} or more")
+        for name in ("lr", "weight_decay", "smoothing", "crop"):
+            if not isinstance(values[name], int | float):
+                raise SettingsError(f"{name} is a number", given=values[name])
         if changed.amp not in ("float16", "bfloat16", "none"):
             raise SettingsError("unknown amp", given=changed.amp, accepted=("float16", "bfloat16", "none"))
         return changed
