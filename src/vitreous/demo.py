@@ -1,28 +1,32 @@
-"""A first look in about a minute: draws scenes, records the bundled models on them, and writes a report."""
+"""The bundled models on scenes, through all four lenses, to a report; and a first look that uses the known truth."""
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from vitreous.errors import SettingsError
-from vitreous.models.naming import about, hidden_blocks, short_names
+from vitreous.examination.work import voice
+from vitreous.models.naming import about, hidden_blocks
 from vitreous.provenance import start_run
 from vitreous.report import write_report
+from vitreous.site.lens_pages import LensPage
 from vitreous.views.colours import NEUTRAL
 from vitreous.views.first_look import look, overview, sections, title
 from vitreous.views.seen import Seen
 
 if TYPE_CHECKING:
+    from vitreous.examination import Examination
     from vitreous.images import ImageSet
     from vitreous.models.subject import Subject
 
 MODELS = ("bundled:scenes-text", "bundled:scenes-mae", "bundled:scenes-contrast")
 SIZE = 64  # pixels of a scene
 LOOKED = 64  # pictures whose attention is recorded
-STORES = "stores"
+CLOSE, UNITS = 64, 48  # pictures that are looked at patch by patch, units of each block
+FIRST_LOOK, REPORT = "first-look", "report"
 
 
 def run_demo(
@@ -35,60 +39,68 @@ def run_demo(
     progress: bool = True,
     subjects: Sequence[Subject] | None = None,
 ) -> Path:
-    """Writes `report.html`, `run.json` and a store a model under `out`, and gives the path of the report.
+    """Examines the bundled models on scenes into `out`, and gives the path of the report's first page.
 
-    Run again, it takes up what is there and ends with the same report. `subjects` are looked at in place of `models`.
+    `out` is a run that `vitreous explore` opens; `report/` in it the site, `first-look/` a page that uses the known
+    truth of scenes. Run again, it takes up what is there and ends with the same report. `subjects` are looked at in
+    place of `models`.
     """
     import vitreous as vt
 
     if scenes < 16:
         raise SettingsError("a first look needs some pictures", given=scenes, accepted="16 or more scenes")
     out = Path(out)
-    say = _voice(progress)
+    say = voice(progress)
     say(f"drawing {scenes} scenes")
     images = vt.scenes(scenes, size=SIZE, seed=seed)
     chosen = list(subjects) if subjects is not None else [vt.load(name, device=device) for name in models]
-    names = short_names([subject.name for subject in chosen])
-    settings = {
-        "models": [subject.name for subject in chosen],
-        "scenes": scenes,
-        "size": SIZE,
-        "with attention": LOOKED,
-    }
-    inputs = {name: subject.fingerprint for name, subject in zip(names, chosen, strict=True)}
-    inputs |= {images.name: images.fingerprint}
-    where = str(chosen[0].device)
-    with start_run(out, "demo", settings, seeds={"seed": seed}, inputs=inputs, device=where) as run:
-        seen = [
-            record_seen(subject, images, out / STORES, name, series, seed=seed, progress=progress)
-            for series, (name, subject) in enumerate(zip(names, chosen, strict=True))
-        ]
-        control = record_shuffled(chosen[0], images, out / STORES, names[0], seed=seed, progress=progress)
-        say("looking at attention, activations and units")
-        found = look(seen, images, seed, control)
-        path = write_report(out, title(found), sections(found), run, overview=overview(found))
-        run.note(report=path.name, detectors={m.seen.name: m.detectors() for m in found.measured})
-    say(f"wrote {path}")
+    asked: Any = {"close": min(CLOSE, scenes), "units": UNITS, "seed": seed, "device": device}
+    run = vt.examine(chosen, images, out, progress=progress, **asked)
+    say("a first look at attention, activations and units, with the truth that scenes come with")
+    page = first_look(run, chosen, images, seed=seed, progress=progress)
+    say("writing the report")
+    path = vt.write_site(run, out / REPORT, extra=[page], progress=progress)
+    say(f"wrote {path}: open it in any browser")
     return path
 
 
-def record_seen(
-    subject: Subject, images: ImageSet, folder: Path, name: str, series: int, *, seed: int, progress: bool
+def first_look(
+    run: Examination, subjects: Sequence[Subject], images: ImageSet, *, seed: int, progress: bool
+) -> LensPage:
+    """Writes `first-look/report.html`, one page that holds everything, and gives its sections as a page of the site."""
+    out = run.folder / FIRST_LOOK
+    names = [entry.name for entry in run.models]
+    settings = {"models": [s.name for s in subjects], "scenes": len(images), "size": SIZE, "with attention": LOOKED}
+    inputs = {name: subject.fingerprint for name, subject in zip(names, subjects, strict=True)}
+    inputs |= {images.name: images.fingerprint}
+    where = str(subjects[0].device)
+    with start_run(out, "first look", settings, seeds={"seed": seed}, inputs=inputs, device=where) as record:
+        seen = [
+            read_seen(run, subject, images, entry.name, series, seed=seed, progress=progress)
+            for series, (entry, subject) in enumerate(zip(run.models, subjects, strict=True))
+        ]
+        control = record_shuffled(subjects[0], images, out, names[0], seed=seed, progress=progress)
+        found = look(seen, images, seed, control)
+        parts = sections(found)
+        path = write_report(out, title(found), parts, record, overview=overview(found))
+        record.note(report=path.name, detectors={m.seen.name: m.detectors() for m in found.measured})
+    sentence = "Where the models look, how activations behave, what single units detect, checked against the truth."
+    return LensPage("first-look", "First look", sentence, parts)
+
+
+def read_seen(
+    run: Examination, subject: Subject, images: ImageSet, name: str, series: int, *, seed: int, progress: bool
 ) -> Seen:
-    """Records one model: the residual stream of all blocks, hidden units of three, attention of the first pictures."""
+    """What the examination recorded of one model, and attention of the first pictures."""
     import vitreous as vt
 
-    if subject.preprocess is None:
-        raise SettingsError("a first look is at pictures", given=f"{subject.name}, which takes text")
-    sites = ["blocks.*.resid.out", *_hidden_sites(subject.depth)]
-    store = vt.record(subject, images, sites, folder / name, seed=seed, progress=progress)
     attention = None
     if subject.family.attention:
         few = images[: min(LOOKED, len(images))]
-        attention = vt.record(
-            subject, few, "blocks.*.attn.pattern", folder / f"{name}-attention", seed=seed, progress=progress
-        )
-    return Seen(name, about(subject), series, store, attention, subject.preprocess)
+        folder = run.folder / FIRST_LOOK / f"{name}-attention"
+        attention = vt.record(subject, few, "blocks.*.attn.pattern", folder, seed=seed, progress=progress)
+    assert subject.preprocess is not None
+    return Seen(name, about(subject), series, run.store(name), attention, subject.preprocess)
 
 
 def record_shuffled(subject: Subject, images: ImageSet, folder: Path, name: str, *, seed: int, progress: bool) -> Seen:
@@ -120,11 +132,3 @@ def shuffled(subject: Subject, seed: int) -> Subject:
 
 def _hidden_sites(depth: int) -> list[str]:
     return [f"blocks.{block}.mlp.hidden" for block in hidden_blocks(depth)]
-
-
-def _voice(progress: bool) -> Callable[[str], None]:
-    """Says what is going on, on the error stream."""
-    from rich.console import Console
-
-    console = Console(stderr=True, quiet=not progress)
-    return lambda text: console.print(text, highlight=False, markup=False)

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from unittest.mock import patch
+
 import torch
 from timm.models.vision_transformer import VisionTransformer
 
 import vitreous as vt
+from vitreous.examination import parts
 from vitreous.examination.plan import Towers
 
 WORDS = ("red", "green", "<script>alert(1)</script>")
@@ -35,4 +38,5 @@ def small_run(out, subjects=None, scenes=24, **settings):
     subjects = subjects or [small_vit("first", 1), small_vit("second", 2)]
     wanted = {"close": 8, "units": 4, "blocks": [1, 2], "eigenvectors": 4, "towers": small_towers(), "seed": 3}
     images = vt.scenes(scenes, size=32, seed=3)
-    return vt.examine(subjects, images, out, **(wanted | {"progress": False} | settings))
+    with patch.object(parts, "TSNE_SAMPLE", 64):  # a map of few nodes is made in a moment
+        return vt.examine(subjects, images, out, **(wanted | {"progress": False} | settings))

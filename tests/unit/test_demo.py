@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from unittest.mock import patch
 
 import numpy as np
 import pytest
@@ -12,8 +13,10 @@ from timm.models.vision_transformer import VisionTransformer
 
 import vitreous as vt
 from vitreous import demo
-from vitreous.demo import hidden_blocks, run_demo, short_names, shuffled
-from vitreous.errors import SettingsError, StoreError
+from vitreous.demo import run_demo, shuffled
+from vitreous.errors import SettingsError
+from vitreous.examination import parts
+from vitreous.models.naming import hidden_blocks, short_names
 from vitreous.views.first_look import find_structure
 from vitreous.views.seen import Seen
 
@@ -33,78 +36,50 @@ def subjects():
 
 @pytest.fixture(scope="module")
 def done(subjects, tmp_path_factory):
-    out = tmp_path_factory.mktemp("demo") / "out"
-    return run_demo(out, scenes=24, seed=3, subjects=subjects, progress=False)
+    return small_demo(tmp_path_factory.mktemp("demo") / "out", subjects)
 
 
-def _shards(out):
-    return {str(p.relative_to(out)): p.stat().st_mtime_ns for p in sorted(out.rglob("shards/*"))}
+def small_demo(out, subjects, **settings):
+    with patch.object(parts, "TSNE_SAMPLE", 64):
+        return run_demo(out, subjects=subjects, **({"scenes": 24, "seed": 3, "progress": False} | settings))
 
 
-def test_it_writes_a_report_a_run_and_the_stores(done):
-    out = done.parent
-    assert done.name == "report.html"
-    html = done.read_text()
-    for part in (
-        "Inside two vision transformers",
-        "first",
-        "second",
-        "What single units respond to",
-        "weights shuffled",
-        "Which units do the same job",
-        "Units that order the pictures alike: first: ",
-    ):
-        assert part in html
-    assert done.stat().st_size < 6e6
-    run = json.loads((out / "run.json").read_text())
-    assert run["status"] == "done"
-    assert run["seeds"] == {"seed": 3}
-    assert set(run["notes"]["detectors"]) == {"first", "second"}
-    stores = {path.name for path in (out / "stores").iterdir()}
-    assert stores == {"first", "first-attention", "first-shuffled", "second", "second-attention"}
-    store = vt.Store.open(out / "stores" / "first")
-    assert len(store) == 24
-    assert {site.rpartition(".")[2] for site in store.sites} == {"out", "hidden"}
+def _bytes(site):
+    return {p.relative_to(site).as_posix(): p.read_bytes() for p in sorted(site.rglob("*")) if p.is_file()}
 
 
-def test_run_again_it_keeps_the_stores_and_ends_the_same(done, subjects):
-    before, shards = done.read_bytes(), _shards(done.parent)
-    assert run_demo(done.parent, scenes=24, seed=3, subjects=subjects, progress=False) == done
-    assert done.read_bytes() == before
-    assert _shards(done.parent) == shards
+def test_it_writes_a_run_a_first_look_and_the_report_of_all_lenses(done):
+    out = done.parents[1]
+    assert done == out / "report" / "index.html"
+    run = vt.open_run(out)
+    assert [entry.name for entry in run.models] == ["first", "second"]
+    html = (out / "first-look" / "report.html").read_text()
+    page = (done.parent / "data" / "lens" / "first-look.js").read_text()
+    for part in ("What single units respond to", "weights shuffled", "Which units do the same job"):
+        assert part in html and part in page
+    assert "Units that order the pictures alike: first: " in html
+    for lens in ("structure", "disentangle", "align", "tokens"):
+        assert (done.parent / "data" / "lens" / f"{lens}.js").is_file()
+    record = json.loads((out / "first-look" / "run.json").read_text())
+    assert record["status"] == "done" and set(record["notes"]["detectors"]) == {"first", "second"}
 
 
 def test_interrupted_and_run_again_it_ends_the_same(done, subjects, tmp_path, monkeypatch):
     def interrupt(*_, **__):
         raise KeyboardInterrupt
 
+    out = tmp_path / "out"
     with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
         patched.setattr(demo, "record_shuffled", interrupt)
-        run_demo(tmp_path, scenes=24, seed=3, subjects=subjects, progress=False)
-    assert json.loads((tmp_path / "run.json").read_text())["status"] == "failed"
-    assert not (tmp_path / "report.html").exists()
-    next((tmp_path / "stores" / "second").rglob("shards/*")).unlink()
-    path = run_demo(tmp_path, scenes=24, seed=3, subjects=subjects, progress=False)
-    assert path.read_bytes() == done.read_bytes()
+        small_demo(out, subjects)
+    assert json.loads((out / "first-look" / "run.json").read_text())["status"] == "failed"
+    assert not (out / "report").exists()
+    assert _bytes(small_demo(out, subjects).parent) == _bytes(done.parent)
 
 
-def test_another_seed_is_another_report(done, subjects, tmp_path):
-    path = run_demo(tmp_path, scenes=24, seed=4, subjects=subjects[:1], progress=False)
-    assert "Inside first" in path.read_text()
-    assert path.read_bytes() != done.read_bytes()
-
-
-def test_other_scenes_are_not_mixed_into_a_store(done, subjects):
-    with pytest.raises(StoreError, match="data"):
-        run_demo(done.parent, scenes=25, seed=3, subjects=subjects, progress=False)
-
-
-def test_progress_is_said_on_the_error_stream_only(subjects, tmp_path, capsys):
-    run_demo(tmp_path, scenes=16, subjects=subjects[:1])
-    said = capsys.readouterr()
-    assert said.out == ""
-    assert "drawing 16 scenes" in said.err
-    assert "report.html" in said.err
+def test_other_scenes_are_not_mixed_in(done, subjects):
+    with pytest.raises(SettingsError, match="something else"):
+        small_demo(done.parents[1], subjects, scenes=25)
 
 
 def test_shuffled_weights_are_the_same_numbers_elsewhere(subjects):
@@ -132,7 +107,7 @@ def test_units_of_unequal_blocks_are_not_compared(done, tmp_path):
     stages = vt.wrap(module.eval(), name="stages", preprocess=vt.Preprocess(size, size))
     store = vt.record(stages, vt.scenes(16, size=64), "blocks.*.resid.out", tmp_path, progress=False)
     uneven = Seen("stages", "", 0, store, None, stages.preprocess)
-    even = replace(uneven, name="first", store=vt.Store.open(done.parent / "stores" / "first"))
+    even = replace(uneven, name="first", store=vt.Store.open(done.parents[1] / "stores" / "first"))
     (found,) = find_structure([uneven, even])
     assert found.name == "first"
     assert found.finding.labels.shape == (3, 3, 32)
@@ -154,9 +129,9 @@ def test_too_few_scenes_are_refused(subjects, tmp_path):
 @pytest.mark.slow
 def test_the_bundled_models(tmp_path):
     """What `vitreous demo` does, on fewer scenes."""
-    path = run_demo(tmp_path, scenes=64, device="cpu", progress=False)
-    run = json.loads((tmp_path / "run.json").read_text())
-    assert "Inside three vision transformers" in path.read_text()
+    run_demo(tmp_path, scenes=64, device="cpu", progress=False)
+    run = json.loads((tmp_path / "first-look" / "run.json").read_text())
+    assert "Inside three vision transformers" in (tmp_path / "first-look" / "report.html").read_text()
     assert np.mean(list(run["notes"]["detectors"].values())) > 0
 
 

@@ -20,12 +20,13 @@ def demo(
     seed: Seed = 0,
     device: Device = "auto",
 ) -> None:
-    """Records the bundled models on scenes and writes a first report. Needs no network."""
+    """Looks at the bundled models through all four lenses and writes a report. Needs no network."""
     from vitreous.demo import run_demo
 
     with plain_errors():
         report = run_demo(out, scenes=scenes, seed=seed, device=device)
     typer.echo(f"report: {report.resolve()}")
+    typer.echo(f"`vitreous explore {out}` shows the same with the models at hand: hover, segment, steer")
 
 
 @app.command()

@@ -15,6 +15,7 @@ from vitreous.axes import Grid, Size
 from vitreous.errors import SettingsError, StoreError, VitreousError
 from vitreous.examination.classes import Classes
 from vitreous.examination.profiles import Profile
+from vitreous.notes import Note, read_notes
 from vitreous.preprocess import Preprocess
 
 if TYPE_CHECKING:
@@ -224,6 +225,11 @@ class Examination:
 
     def evidence(self, model: str, block: int) -> Mapping[str, list[float | None]]:
         return self._part(f"{files.EVIDENCE}/{self._site(model, block)}.json", _load_evidence)
+
+    @property
+    def notes(self) -> Mapping[str, Note]:
+        """What people wrote about units, by id, as it stands now."""
+        return read_notes(self.folder).current
 
     # -- what there is
 

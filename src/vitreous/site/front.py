@@ -49,7 +49,7 @@ def index_data(gathered: Gathered, pages: Sequence[LensPage]) -> dict[str, Any]:
         "overview": _overview(gathered, names),
         "lenses": [page.head() for page in pages],
         "parts": {page.name: page.there for page in pages},
-        "notes": [],
+        "notes": [note for one in gathered.members for note in one.moved(_notes(one.run))],
         "provenance": [_made(one.run) for one in gathered.members],
         "python": f"import vitreous as vt\n\nrun = vt.open_run({run.folder.resolve().name!r})\nrun.models",
     }
@@ -71,6 +71,12 @@ def _model(name: str, entry: Any, run: Examination, series: int) -> dict[str, An
         "sites": list(entry.sites),
         "classes": classes,
     }
+
+
+def _notes(run: Examination) -> list[dict[str, Any]]:
+    return [
+        {"id": note.id, "name": note.name, "comment": note.comment, "when": note.when} for note in run.notes.values()
+    ]
 
 
 def _made(run: Examination) -> dict[str, Any]:

@@ -1,0 +1,260 @@
+"""An examination: whole, the same bytes each time, able to go on, and not taken down by one bad part."""
+
+from __future__ import annotations
+
+import json
+import shutil
+
+import numpy as np
+import pytest
+from small_run import WORDS, small_run, small_vit
+
+import vitreous as vt
+from vitreous.errors import SettingsError, StoreError
+from vitreous.examination import work
+from vitreous.examination.classes import Classes
+from vitreous.examination.profiles import ROWS, Layer
+
+
+def files_of(folder):
+    """Every file but those that hold times."""
+    kept = (p for p in sorted(folder.rglob("*")) if p.is_file() and p.name != "run.json")
+    return {p.relative_to(folder).as_posix(): p.read_bytes() for p in kept}
+
+
+@pytest.fixture
+def copied(examined, tmp_path):
+    shutil.copytree(examined.folder, tmp_path / "run")
+    return tmp_path / "run"
+
+
+def test_every_part_is_there_and_fits(examined):
+    assert examined.absent == {}
+    assert [entry.name for entry in examined.models] == ["first", "second"]
+    assert len(examined.pictures) == 24 and len(examined.pictures.close) == 8
+    assert len(examined.unit_ids) == 16
+    for entry in examined.models:
+        assert examined.structure(entry.name).labels.shape == (3, 2, 32)
+        assert examined.store(entry.name).prefix == entry.prefix == ("class",)
+        assert len(examined.classes(entry.name).names) > 1
+        for block in entry.blocks:
+            finding, profile = examined.disentanglement(entry.name, block), examined.profile(entry.name, block)
+            assert len(finding.units) == 4 == len(profile.mean)
+            assert len(examined.labels(entry.name, block)) == 4
+            assert len(examined.labels(entry.name, block, subunits=True)) == len(finding)
+            assert len(examined.token_maps(entry.name, block)) == 8
+            evidence = examined.evidence(entry.name, block)
+            assert {len(evidence[key]) for key in ("ms", "ms_control", "stability", "lost", "lost_control")} == {4}
+            assert len(evidence["subunit_ms"]) == len(finding)
+    assert len(examined.places) == len(examined.colours) == len(examined.spectral) == 2 * 3 * 8 * 16
+    assert json.loads((examined.folder / "run.json").read_text())["status"] == "done"
+
+
+def test_profiles_are_what_the_model_computes(examined):
+    """Maxima, strongest places and maps against the model's own mlp.out."""
+    subject = small_vit("first", 1)
+    images = vt.scenes(24, size=32, seed=3)
+    with vt.capture(subject, "blocks.2.mlp.out") as seen:
+        subject([picture.image for picture in images])
+    units = examined.disentanglement("first", 2).units
+    true = seen["blocks.2.mlp.out"].detach().numpy()[:, 1:, units]  # picture, patch, unit
+    profile = examined.profile("first", 2)
+    np.testing.assert_allclose(profile.maxima, true.max(1), atol=5e-3)
+    best = profile.pictures[:, 0, 0]
+    assert (np.abs(true.max(1)[best, np.arange(4)] - true.max((0, 1))) < 5e-3).all()
+    np.testing.assert_allclose(profile.mean, true.mean((0, 1)), atol=2e-3)
+    np.testing.assert_allclose(profile.std, true.std((0, 1)), atol=2e-3)
+    np.testing.assert_allclose(profile.positive, (true > 0).mean((0, 1)), atol=0.02)
+    assert (profile.counts.sum(1) == 24 * 16).all()
+    heat = profile.heat[0, 0, 0].astype(float) / 255
+    wanted = np.clip(true[best[0], :, 0] / true[..., 0].max(), 0, 1)
+    np.testing.assert_allclose(heat, wanted, atol=0.02)
+
+
+def test_rows_go_down_and_hold_each_picture_once(examined):
+    profile = examined.profile("first", 2)
+    for unit in range(4):
+        shown = [p for p in profile.pictures[unit].ravel().tolist() if p >= 0]
+        assert len(set(shown)) == len(shown)
+        values = [row[np.isfinite(row)] for row in profile.values[unit]]
+        assert all((np.diff(row) <= 0).all() for row in values)
+        tops = [row.max() for row in values if len(row)]
+        assert tops == sorted(tops, reverse=True)
+    assert len(ROWS) == profile.pictures.shape[1]
+
+
+def test_similar_units_are_those_that_correlate(examined):
+    units, r = examined.similar
+    layers = [
+        Layer.of(examined.store(m), examined.disentanglement(m, b), b) for m in ("first", "second") for b in (1, 2)
+    ]
+    pictures, patches = (part.ravel() for part in np.mgrid[:24, :16])
+    a = np.concatenate([layer.units(layer.inputs(pictures, patches)) for layer in layers], 1)
+    true = np.corrcoef(a.T)
+    np.fill_diagonal(true, -np.inf)
+    assert (units[:, 0] == true.argmax(1)).all()
+    np.testing.assert_allclose(r[:, 0], true.max(1), atol=1e-4)
+
+
+def test_covering_what_a_map_names_is_measured_against_random_patches(examined):
+    found = examined.evidence("first", 2)
+    columns = (found[key] for key in ("lost", "lost_control", "lost_low", "lost_high"))
+    there = [row for row in zip(*columns, strict=True) if None not in row]
+    assert there
+    assert all(low <= value <= high for value, _, low, high in there)
+
+
+@pytest.mark.parametrize("after", [4, 8])
+def test_killed_and_run_again_it_ends_the_same(examined, tmp_path, monkeypatch, after):
+    def killed(*_):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
+        patched.setattr(work, "PARTS", (*work.PARTS[:after], ("killed", killed)))
+        small_run(tmp_path / "run")
+    with pytest.raises(StoreError, match="not finished"):
+        vt.open_run(tmp_path / "run")
+    assert files_of(small_run(tmp_path / "run").folder) == files_of(examined.folder)
+
+
+PARTS_OF_A_RUN = {
+    "structure/first.npz": lambda run: run.structure("first"),
+    "structure/first-near.npz": lambda run: run.near("first"),
+    "disentangle/first/2/disentanglement.safetensors": lambda run: run.disentanglement("first", 2),
+    "disentangle/first/2/disentanglement.json": lambda run: run.disentanglement("first", 2),
+    "profiles/first/2.npz": lambda run: run.profile("first", 2),
+    "tokens/first/2.npz": lambda run: run.token_maps("first", 2),
+    "labels/first/2/units.npz": lambda run: run.labels("first", 2),
+    "classes/first.npz": lambda run: run.classes("first"),
+    "align/map.npz": lambda run: run.places,
+    "align/spectral.npz": lambda run: run.spectral,
+    "similar.npz": lambda run: run.similar,
+    "evidence/first/2.json": lambda run: run.evidence("first", 2),
+    "stores/first/manifest.json": lambda run: run.store("first"),
+}
+
+
+@pytest.mark.parametrize("name", PARTS_OF_A_RUN)
+@pytest.mark.parametrize("harm", ["gone", "cut", "noise"])
+def test_a_damaged_part_is_refused_by_name_and_the_others_stay(copied, name, harm):
+    path = copied / name
+    data = path.read_bytes()
+    if harm == "gone":
+        path.unlink()
+    else:
+        path.write_bytes(data[: len(data) // 2] if harm == "cut" else b"\x80nothing of ours" * 9)
+    run = vt.open_run(copied)
+    with pytest.raises(StoreError, match=name.split("/")[0].removesuffix(".npz")) as refused:
+        PARTS_OF_A_RUN[name](run)
+    assert str(copied) not in str(refused.value)
+    fine = [other for other in PARTS_OF_A_RUN if other.rsplit("/", 1)[0] != name.rsplit("/", 1)[0]]
+    for other in fine:
+        PARTS_OF_A_RUN[other](run)
+
+
+def test_a_damaged_part_is_made_again(examined, copied):
+    for name in PARTS_OF_A_RUN:
+        if not name.startswith("stores"):
+            (copied / name).write_bytes(b"damaged")
+    assert files_of(small_run(copied).folder) == files_of(examined.folder)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda about: about.pop("models"),
+        lambda about: about["images"].update(files=["../../etc/passwd"] * 24),
+        lambda about: about["images"].update(files=["a.png"]),
+        lambda about: about["models"][0].update(name="../other"),
+        lambda about: about.update(version=99),
+        lambda about: about["models"][0].update(grid="4x4"),
+    ],
+)
+def test_a_made_up_description_is_refused(copied, change):
+    about = json.loads((copied / "examination.json").read_text())
+    change(about)
+    (copied / "examination.json").write_text(json.dumps(about))
+    with pytest.raises(StoreError, match="damaged"):
+        vt.open_run(copied)
+
+
+def test_another_examination_is_not_mixed_in(copied):
+    with pytest.raises(SettingsError, match="something else"):
+        small_run(copied, seed=4)
+    with pytest.raises(StoreError, match="no examination"):
+        vt.open_run(copied / "pictures")
+
+
+def test_models_of_other_widths_stay_out_of_the_common_space(tmp_path):
+    subjects = [small_vit("first", 1), small_vit("second", 2), small_vit("wide", 3, width=48)]
+    run = small_run(tmp_path / "run", subjects, units=2, blocks=[2])
+    assert {model for model, _ in run.spectral.blocks} == {"first", "second"}
+    assert run.absent == {}
+
+
+def test_without_words_or_attention_the_rest_is_made(tmp_path):
+    import timm
+
+    module = timm.create_model("convnext_atto", depths=(1, 1, 1, 1), dims=(8, 8, 16, 16), num_classes=0)
+    size = vt.Size(64, 64)
+    stages = vt.wrap(module.eval(), name="stages", preprocess=vt.Preprocess(size, size))
+    images = vt.scenes(24, size=64, seed=3)
+    run = vt.examine(stages, images, tmp_path / "run", blocks=[1], units=2, close=8, progress=False)
+    assert set(run.absent) == {"structure/stages", "align", "tokens/stages", "labels/stages/1"}
+    assert len(run.profile("stages", 1).mean) == 2
+    with pytest.raises(StoreError, match="not part of this run"):
+        run.token_maps("stages", 1)
+
+
+def test_the_model_is_loaded_again_and_another_is_refused(tmp_path):
+    images = vt.scenes(24, size=64, seed=3)
+    asked = {"blocks": [7], "units": 2, "close": 4, "progress": False, "device": "cpu"}
+    run = vt.examine("bundled:scenes-text", images, tmp_path / "run", **asked)
+    assert run.subject("scenes-text").fingerprint == run.model("scenes-text").fingerprint
+    classes = run.classes("scenes-text")
+    assert classes.kind == "words" and "red" in classes.names
+    about = json.loads((run.folder / "examination.json").read_text())
+    about["models"][0]["source"] = "bundled:scenes-mae"
+    (run.folder / "examination.json").write_text(json.dumps(about))
+    with pytest.raises(StoreError, match="other weights"):
+        vt.open_run(run.folder).subject("scenes-text")
+
+
+def test_classes_by_words_are_those_of_the_tower(tmp_path):
+    from vitreous.examination.classes import find_classes
+    from vitreous.models.bundled import load_words
+
+    subject, tower = vt.load("bundled:scenes-text", device="cpu"), load_words()
+    images = vt.scenes(8, size=64, seed=5)
+    classes = find_classes(subject, images, lambda: None, 0)
+    output = subject([picture.image for picture in images]).detach()
+    wanted = tower(output, list(classes.names)).sigmoid().detach().numpy()
+    np.testing.assert_allclose(classes.probabilities(output.numpy()), wanted, atol=1e-4)
+    classes.save(tmp_path / "classes.npz")
+    np.testing.assert_array_equal(Classes.load(tmp_path / "classes.npz").weight, classes.weight)
+
+
+def test_a_probe_finds_what_is_planted():
+    rng = np.random.default_rng(0)
+    from vitreous.examination.classes import _probe
+
+    labels = rng.integers(0, 3, 90)
+    x = rng.normal(size=(90, 5)) + 4 * np.eye(5)[labels]
+    images = vt.ImageSet.from_arrays(np.zeros((90, 4, 4, 3), np.uint8), labels=labels, classes=("a", "b", "c"))
+    found = _probe(x, images, 0)
+    assert found.accuracy > 0.9 > found.chance
+    assert (found.probabilities(x).argmax(1) == labels).mean() > 0.95
+
+
+def test_words_that_are_code_stay_words(examined):
+    assert examined.labels("first", 2).vocabulary == WORDS
+
+
+@pytest.mark.parametrize(
+    ("settings", "match"),
+    [({"blocks": [9]}, "no such block"), ({"close": 1}, "close"), ({"scenes": 8}, "16 or more")],
+)
+def test_what_cannot_be_is_refused_before_anything_is_written(tmp_path, settings, match):
+    with pytest.raises(SettingsError, match=match):
+        small_run(tmp_path / "run", **settings)
+    assert not (tmp_path / "run").exists()
