@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+import time
+
 import numpy as np
 import pytest
 import torch
@@ -108,14 +112,91 @@ def test_a_killed_training_goes_on_and_ends_with_the_same_maps(tmp_path, monkeyp
     assert all((a == b).all() for a, b in zip(again.maps, whole.maps, strict=True))
     loaded = vt.ChannelAlign.load(tmp_path / "killed")
     assert loaded.slots == whole.slots and (loaded.head == whole.head).all() and loaded.settings == again.settings
-    with pytest.raises(vt.SettingsError, match="other settings"):
-        vt.align(models, values, out=tmp_path / "whole", **(settings | {"lr": 0.1}))
+    swapped = {"one": models["two"], "two": models["one"]}
+    for given, wanted, changed in ((models, values, {"lr": 0.1}), (models, values[::-1], {}), (swapped, values, {})):
+        with pytest.raises(vt.SettingsError, match="other settings, models or responses"):
+            vt.align(given, wanted, out=tmp_path / "whole", **(settings | changed))
     (tmp_path / "whole" / "checkpoint.pt").write_bytes(b"PK")
     with pytest.raises(vt.SettingsError, match="checkpoint cannot be read"):
         vt.align(models, values, out=tmp_path / "whole", **settings)
     (tmp_path / "killed" / "alignment.json").write_text("{")
     with pytest.raises(vt.SettingsError, match="no saved alignment"):
         vt.ChannelAlign.load(tmp_path / "killed")
+
+
+KILLED = """
+import sys, numpy as np
+sys.path[:0] = {path!r}
+from tests.unit.test_align import QUICK, world
+import vitreous as vt
+models, values = world(60)
+vt.align(models, values, out={out!r}, **(QUICK | {{"epochs": 400, "patience": 400}}))
+"""
+
+
+@pytest.mark.slow
+def test_a_process_that_is_killed_loses_nothing(tmp_path):
+    """kill -9 in the middle of training, twice; the third run ends with the maps of a run that was left alone."""
+    models, values = world(60)
+    settings = QUICK | {"epochs": 400, "patience": 400}
+    whole = vt.align(models, values, out=tmp_path / "whole", **settings)
+    folder = tmp_path / "killed"
+    script = KILLED.format(path=sys.path, out=str(folder))
+    for _ in range(2):
+        process = subprocess.Popen([sys.executable, "-c", script])
+        before = (folder / "checkpoint.pt").stat().st_mtime_ns if folder.exists() else 0
+        while not (folder / "checkpoint.pt").exists() or (folder / "checkpoint.pt").stat().st_mtime_ns == before:
+            assert process.poll() is None, "it ended before it could be killed"
+            time.sleep(0.01)
+        process.kill()
+        process.wait()
+        assert not (folder / "alignment.json").exists()
+    again = vt.align(models, values, out=folder, **settings)
+    assert len(again.log) == len(whole.log)
+    assert all((a == b).all() for a, b in zip(again.maps, whole.maps, strict=True))
+
+
+def test_the_same_seed_gives_the_same_bytes_and_another_does_not():
+    models, values = world(40)
+    one, again, other = (vt.align(models, values, seed=s, **(QUICK | {"epochs": 3})) for s in (1, 1, 2))
+    assert all(a.tobytes() == b.tobytes() for a, b in zip(one.maps, again.maps, strict=True))
+    assert one.maps[0].tobytes() != other.maps[0].tobytes()
+
+
+def test_repeats_give_a_ceiling_by_region(tmp_path):
+    models, values = world(120, noise=0.0)
+    generator = np.random.default_rng(3)
+    spread = values.std(0) * np.where(np.arange(10) < 5, 0.2, 2.0)
+    repeats = values[:, None] + spread * generator.standard_normal((120, 4, 10))
+    rois = {"clean": np.arange(10) < 5, "noisy": np.arange(10) >= 5}
+    responses = vt.Responses(repeats.mean(1), rois, repeats)
+    alignment = vt.align(models, responses, lambda_eigen=0, **QUICK)
+    rows = {row["region"]: row for row in alignment.table()}
+    assert rows["clean"]["ceiling"] > 0.95 > 0.7 > rows["noisy"]["ceiling"]
+    assert rows["clean"]["R2"] > rows["noisy"]["R2"] and rows["clean"]["share"] == pytest.approx(
+        rows["clean"]["R2"] / rows["clean"]["ceiling"]
+    )
+    alignment.save(tmp_path)
+    np.testing.assert_array_equal(vt.ChannelAlign.load(tmp_path).ceiling, alignment.ceiling)
+    assert "ceiling" not in vt.align(models, values, **(QUICK | {"epochs": 1})).table()[0]
+
+
+@pytest.mark.parametrize("target", ["another model", "texts"])
+def test_other_targets_guide_as_well(target):
+    """What a third model says of each picture, or the embedding of a word for each: both hold what the models see."""
+    models, _ = world(160)
+    generator = np.random.default_rng(7)
+    if target == "another model":
+        embedding = np.tanh(models["one"]["layer 0"].mean(1) @ generator.standard_normal((16, 24)))
+        least = 0.7
+    else:
+        words = generator.standard_normal((2, 24)).astype(np.float32)
+        embedding = words[(models["one"]["layer 1"].mean(1)[:, 0] > 0).astype(int)]
+        least = 0.25
+    alignment = vt.align({"two": models["two"]}, embedding, lambda_eigen=0, **QUICK)
+    assert alignment.means()["all"] > least, alignment
+    shuffled = vt.align({"two": models["two"]}, generator.permutation(embedding), lambda_eigen=0, **QUICK)
+    assert shuffled.means()["all"] < 0.1
 
 
 def test_an_alignment_reads_for_a_cut_over_models_of_different_width(tmp_path):

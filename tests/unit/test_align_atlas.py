@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 import vitreous as vt
-from vitreous.lenses.align_atlas import layer_transitions, model_mixing
+from vitreous.lenses.align_atlas import layer_transitions, model_mixing, slot_share
 
 PICTURES, SIDE = 8, 4
 
@@ -116,3 +118,13 @@ def test_bad_input_is_refused(found):
         atlas.place(len(atlas))
     with pytest.raises(vt.SettingsError, match="one id for each picture"):
         vt.atlas(atlas.spectral, ids=["a"])
+
+
+def test_how_much_layers_matter_is_a_share(found):
+    atlas, _ = found
+    share = slot_share(atlas)
+    assert 0 <= share < 0.5  # two models and two layers see the same
+    flat = np.asarray(atlas.places()[:, 0], np.float32)
+    apart = replace(atlas, space=np.stack([flat] * 3, 1))
+    assert slot_share(apart) == pytest.approx(1)
+    assert slot_share(replace(atlas, space=np.ones((len(atlas), 3), np.float32))) == 0

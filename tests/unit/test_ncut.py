@@ -184,6 +184,25 @@ def test_nodes_of_stores_are_read_in_the_order_of_models_layers_pictures_and_pat
         vt.ncut(stores, sites="blocks.*.mlp.out")
 
 
+def test_a_store_is_never_read_whole(tmp_path, monkeypatch):
+    from vitreous.store.lazy import SiteArray
+
+    images = vt.scenes(20, size=64, seed=1)
+    store = vt.record(vt.load("bundled:scenes-text"), images, ["blocks.0.attn.out"], out=tmp_path, progress=False)
+    real, most = SiteArray.__getitem__, []
+
+    def watched(self, key):
+        found = real(self, key)
+        most.append(len(found))
+        return found
+
+    monkeypatch.setattr(SiteArray, "__getitem__", watched)
+    monkeypatch.setattr(SiteArray, "__array__", lambda *_, **__: pytest.fail("the whole array was asked for"))
+    monkeypatch.setattr("vitreous.lenses.align_cut.PIECE", 4 * 64)
+    assert len(vt.ncut({"text": store}, 3, method="low_rank", n_sample=20, progress=False)) == 20 * 64
+    assert max(most) <= 20 and most.count(4) >= 5  # landmarks from any picture, then four pictures at a time
+
+
 @pytest.mark.parametrize("method", ["exact", "low_rank", "paper"])
 def test_a_saved_cut_is_the_same_and_places_new_nodes_alike(method, tmp_path):
     rows, _ = planted(200)

@@ -43,6 +43,7 @@ class Schedule:
     lr: float
     seed: int
     out: Path | None
+    data: str  # a hash of what is learned from
 
 
 def align(
@@ -88,7 +89,8 @@ def align(
     target = _target(wanted, held_out, seed)
     net = AlignNet([p.shape[1] for p in seen.pooled], width, target.values.shape[1], seed)
     weights = Weights(lambda_eigen, lambda_zero, lambda_cov, nodes, eigenvectors)
-    schedule = Schedule(epochs, patience, batch, lr, seed, None if out is None else Path(out))
+    kept = None if out is None else Path(out)
+    schedule = Schedule(epochs, patience, batch, lr, seed, kept, "" if kept is None else _hash(seen, target))
     log = _fit(net.to(device), seen.to(device), target, weights, schedule, progress)
     settings: dict[str, Any] = {"width": width, "lambda_eigen": lambda_eigen, "lambda_zero": lambda_zero}
     settings |= {"lambda_cov": lambda_cov, "seed": seed, "epochs": len(log), "sites": sites, "tokens": tokens}
@@ -241,7 +243,17 @@ def _over(log: list[dict[str, float]], patience: int) -> bool:
 
 
 def _facts(schedule: Schedule, weights: Weights) -> str:
-    return json.dumps([repr(weights), schedule.batch, schedule.lr, schedule.seed, schedule.patience])
+    return json.dumps([repr(weights), schedule.batch, schedule.lr, schedule.seed, schedule.patience, schedule.data])
+
+
+def _hash(seen: Seen, target: Target) -> str:
+    """Of features and responses: a checkpoint of other data must not go on."""
+    import hashlib
+
+    whole = hashlib.sha256()
+    for part in (target.values, target.tested, *(pooled.numpy() for pooled in seen.pooled)):
+        whole.update(str(part.shape).encode() + np.ascontiguousarray(part).tobytes())
+    return whole.hexdigest()
 
 
 def _keep(net: AlignNet, optimiser: Any, log: Any, best: Any, schedule: Schedule, weights: Weights) -> None:
@@ -267,7 +279,11 @@ def _resume(net: AlignNet, optimiser: Any, schedule: Schedule, weights: Weights)
     try:
         state = torch.load(path, weights_only=True, map_location=net.head.device)
         if state["facts"] != _facts(schedule, weights):
-            raise SettingsError("the folder holds an alignment with other settings", given=str(path), remedy="out=")
+            raise SettingsError(
+                "the folder holds an alignment with other settings, models or responses",
+                given=str(path),
+                remedy="choose another folder",
+            )
         net.load_state_dict(state["net"])
         optimiser.load_state_dict(state["optimiser"])
         return list(state["log"]), state["best"]

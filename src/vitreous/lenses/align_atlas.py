@@ -15,6 +15,7 @@ from vitreous.lenses.align_cut import Spectral, read_array
 
 PLANE, SPACE, SHADES, IDS = "plane.npy", "space.npy", "shades.npy", "ids.json"
 MERGES, OWNER = "merges.npy", "owner.npy"
+DENSE, NEIGHBOURS = 2000, 30  # nodes among which dense places are looked for, and how many make a place dense
 POOL = 20_000  # nodes among which the most alike is looked for
 PIECE = 262_144  # nodes compared with a clicked one at a time
 
@@ -176,6 +177,17 @@ def model_mixing(found: Atlas, sample: int = 400, seed: int = 0) -> dict[str, fl
     return {model: float(crossed[part].mean()) if part.any() else float("nan") for model, part in mine.items()}
 
 
+def slot_share(found: Atlas) -> float:
+    """The share of the variance of coordinates in space that lies between slots: 1 if layers and models never meet."""
+    whole = np.asarray(found.space, np.float64)
+    within = sum(
+        ((part - part.mean(0)) ** 2).sum()
+        for part in (found.spectral.of(*slot, whole).reshape(-1, whole.shape[1]) for slot in found.slots)
+    )
+    total = ((whole - whole.mean(0)) ** 2).sum()
+    return float(1 - within / total) if total > 0 else 0.0
+
+
 @dataclass(frozen=True, eq=False)
 class LayerTransitions:
     """`before` and `after` (concept, 2) are centres of circles of `radius` among the patches of two layers in the
@@ -199,7 +211,8 @@ def layer_transitions(
     masks: dict[str, np.ndarray] | None = None,
     seed: int = 0,
 ) -> LayerTransitions:
-    """Where patches go from one layer to another (Figure 10): `count` circles in each, farthest points first.
+    """Where patches go from one layer to another (Figure 10): `count` circles in each, around centres that lie far
+    apart in the denser half of the patches.
 
     `masks` name sets of patches, bool (picture, patch), such as figure and ground; without any, all patches count. The
     radius is by default half the mean distance of a centre to its nearest neighbour, so circles may overlap a little.
@@ -208,7 +221,8 @@ def layer_transitions(
     if placed[0].shape != placed[1].shape:
         raise SettingsError("the layers have different patches", given=[part.shape[:2] for part in placed])
     flat = [part.reshape(-1, 2) for part in placed]
-    centres = [part[farthest_points(part, count, seed)] for part in flat]
+    dense = [part[_dense(part, count, seed)] for part in flat]
+    centres = [part[farthest_points(part, min(count, len(part)), seed)] for part in dense]
     if radius is None:
         radius = float(np.mean([_gap(part) for part in centres])) / 2
     members = [
@@ -225,6 +239,15 @@ def layer_transitions(
         name: transitions(members[0], members[1], np.asarray(mask, bool).ravel()) for name, mask in given.items()
     }
     return LayerTransitions(model, layers, centres[0], centres[1], radius, matrices)
+
+
+def _dense(points: np.ndarray, least: int, seed: int) -> np.ndarray:
+    """Positions of a sample of points: the half whose neighbours are nearest, `least` at least."""
+    from scipy.spatial import cKDTree
+
+    some = np.random.default_rng(seed).permutation(len(points))[: max(DENSE, least)]
+    away = cKDTree(points[some]).query(points[some], min(NEIGHBOURS, len(some)))[0][:, -1]
+    return some[np.argsort(away, kind="stable")[: max(least, len(some) // 2)]]
 
 
 def _gap(centres: np.ndarray) -> float:

@@ -150,6 +150,7 @@ class ChannelAlign:
             arrays = load_file(folder / FILE)
             about = json.loads((folder / ABOUT).read_text())
             slots = tuple((str(model), str(layer)) for model, layer in about["slots"])
+            arrays.setdefault("spread", arrays["measured"].std(0))  # folders of the first days hold none
             return cls(
                 slots=slots,
                 maps=tuple(arrays[f"map.{n}"] for n in range(len(slots))),

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
 from vitreous.images import ImageSet
-from vitreous.lenses.align_atlas import Atlas, Place, layer_transitions, model_mixing
+from vitreous.lenses.align_atlas import Atlas, Place, layer_transitions, model_mixing, slot_share
 from vitreous.lenses.align_colors import farthest_points
 from vitreous.views.align import Crops, color_mosaic, framed, likeness, short_layer
 from vitreous.views.align_panels import (
@@ -74,12 +74,16 @@ def cut_page(look: Look, *, aligned: bool) -> Page:
 
 def _statements(look: Look, sections: Sequence[Section]) -> Iterator[Statement]:
     found = look.atlas
-    values = found.spectral.eigenvalues
-    gap = int(np.argmax(values[1:-1] - values[2:])) + 2 if len(values) > 2 else len(values)
-    yield Statement(f"The largest gap between eigenvalues comes after {gap}: so many groups stand out.", "reading")
     name = "colours" if look.images is not None else "ways"
     if name in {section.name for section in sections}:
         shares = model_mixing(found)
+        if len(found.slots) > 1:
+            share = slot_share(found)
+            yield Statement(
+                f"The layer that a patch is at explains {share:.0%} of where it lies, what the patch shows at most the "
+                f"other {1 - share:.0%}.",
+                name,
+            )
         if len(found.models) > 1:
             said = ", ".join(f"{m} {share:.0%}" for m, share in shares.items())
             yield Statement(
@@ -96,10 +100,8 @@ def _picture_sections(look: Look) -> Iterator[Section]:
     if look.images is None or not look.pictures:
         return
     found, images = look.atlas, look.images
-    mosaics = tuple(
-        color_mosaic(found.spectral, found.shades, images, pictures=(p,), crops=look.crops, title=images.ids[p])
-        for p in look.pictures
-    )
+    made = (color_mosaic(found.spectral, found.shades, images, pictures=(p,), crops=look.crops) for p in look.pictures)
+    mosaics = tuple(replace(m, title=images.ids[p], caption="") for m, p in zip(made, look.pictures, strict=True))
     sentence = "One colour means the same in every picture, layer and model. Numbers are layers."
     yield Section("colours", "Concepts by picture, layer and model", sentence, (Group("", mosaics),), "Colours")
     picks = spread_patches(found, look.pictures[0], 3)
@@ -128,11 +130,8 @@ def _concept_section(look: Look) -> Section:
     """Centres that lie far apart in space, each with the patches of other pictures that are most like it."""
     assert look.images is not None
     found = look.atlas
-    sample = np.sort(np.random.default_rng(0).choice(len(found), min(4000, len(found)), replace=False))
-    space = np.asarray(found.space[sample], np.float32)
     panels: list[Panel] = []
-    for number, k in enumerate(farthest_points(space, min(CONCEPTS, len(sample)), 0)):
-        node = int(sample[k])
+    for node in _centres(found):
         own = found.place(node)
         places = [own, *(place for place, _ in found.nearest(node, SHOWN - 1))]
         tiles = tuple(
@@ -147,9 +146,26 @@ def _concept_section(look: Look) -> Section:
             )
             for p in places
         )
-        panels.append(Pictures(f"Concept {number + 1}", tiles, SHOWN))
-    sentence = "Nodes that lie far apart, each with the nodes of other pictures that are most like it."
+        panels.append(Pictures(f"Concept {len(panels) + 1}", tiles, SHOWN))
+    sentence = (
+        "Nodes of each model that lie far apart, and the nodes of other pictures, in whatever layer or model, that are "
+        "most like them."
+    )
     return Section("concepts", "A few concepts", sentence, (Group("", tuple(panels), columns=2),), "Concepts")
+
+
+def _centres(found: Atlas) -> list[int]:
+    """A few nodes of every model that lie far apart."""
+    each = max(2, CONCEPTS // len(found.models))
+    models = np.array([found.models.index(model) for model, _ in found.slots])
+    sample = np.sort(np.random.default_rng(0).choice(len(found), min(8000, len(found)), replace=False))
+    owner = models[found.places(sample)[:, 0]]
+    chosen = []
+    for k in range(len(found.models)):
+        mine = sample[owner == k]
+        space = np.asarray(found.space[mine], np.float32)
+        chosen += [int(mine[n]) for n in farthest_points(space, min(each, len(mine)), 0)] if len(mine) else []
+    return chosen
 
 
 # -- ways
@@ -162,12 +178,12 @@ def _way_sections(look: Look) -> Iterator[Section]:
         return
     groups = []
     picture = look.pictures[0] if look.pictures else 0
-    picks = spread_patches(found, picture, 4)
+    picks, said = _followed(look, picture)
     if look.images is not None:
         grid = found.spectral.grid(picks[0].model, picks[0].layer)
         crop = look.crops.get(picks[0].model)
-        tiles = tuple(framed(look.images, p.picture, p.patch, grid, WAYS[k], crop) for k, p in enumerate(picks))
-        groups.append(Group("", (Pictures("The patches that are followed", tiles, len(tiles)),)))
+        tiles = tuple(framed(look.images, p.picture, p.patch, grid, said[k], crop) for k, p in enumerate(picks))
+        groups.append(Group("", (Pictures("The patches that are followed", tiles, max(4, len(tiles))),)))
     names = [WAYS[k] for k in range(len(picks))]
     same = [m for m in deep if found.spectral.block(m, found.layers(m)[0])[3] > max(p.patch for p in picks)]
     ways = [path_panel(found, [(p.picture, p.patch) for p in picks], m, names=names) for m in same]
@@ -187,6 +203,20 @@ def _way_sections(look: Look) -> Iterator[Section]:
         "another. A row need not sum to 1: circles do not hold every patch."
     )
     yield Section("transitions", "Where patches go next", sentence, tuple(groups), "Transitions")
+
+
+def _followed(look: Look, picture: int) -> tuple[list[Place], list[str]]:
+    """Patches to follow, with a letter each: two on objects and two on the ground where that is known."""
+    masks = {name: part[picture] for name, part in look.masks.get(look.atlas.models[0], {}).items()}
+    sets = {name: part for name, part in masks.items() if part.any()} or {"": None}
+    each = 4 // len(sets)
+    picks: list[Place] = []
+    said = []
+    for name, among in sets.items():
+        for place in spread_patches(look.atlas, picture, each, among):
+            said.append(f"{WAYS[len(picks)]} {name}".strip())
+            picks.append(place)
+    return picks, said
 
 
 def _reading_section(found: Atlas, aligned: bool) -> Section:

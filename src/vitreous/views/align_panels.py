@@ -178,16 +178,30 @@ def circle_panel(found: Atlas, moved: LayerTransitions) -> tuple[Paths, Paths]:
     return panels[0], panels[1]
 
 
-def spread_patches(found: Atlas, picture: int, count: int = 4) -> list[Place]:
-    """Patches of one picture that differ most in colour at the last layer of the first model, to be followed."""
-    from vitreous.lenses.align_colors import farthest_points
+def spread_patches(found: Atlas, picture: int, count: int = 4, among: np.ndarray | None = None) -> list[Place]:
+    """Patches of one picture, at the middle layer of the first model, whose ways through all layers differ most.
 
+    `among` bool (patch,) are those to choose from; the first chosen is the most ordinary one.
+    """
     model = found.models[0]
-    layer = found.layers(model)[-1]
-    rows = np.asarray(found.spectral.of(model, layer, found.space)[picture], np.float32)
-    middle = int(np.linalg.norm(rows - np.median(rows, 0), axis=1).argmin())
-    chosen = [middle, *(int(k) for k in farthest_points(rows, min(count, len(rows)), 0)[1:])]
-    return [Place(model, layer, picture, patch) for patch in dict.fromkeys(chosen)]
+    layer = found.layers(model)[len(found.layers(model)) // 2]
+    patches = found.spectral.block(model, layer)[3]
+    ways = [
+        np.asarray(found.spectral.of(*slot, found.space)[picture], np.float32)
+        for slot in found.slots
+        if found.spectral.block(*slot)[3] == patches
+    ]
+    rows = np.concatenate([way / max(float(way.std()), 1e-6) for way in ways], 1)
+    allowed = np.arange(patches) if among is None else np.flatnonzero(among)
+    rows = rows[allowed]
+    chosen: list[int] = []
+    away = -np.linalg.norm(rows - np.median(rows, 0), axis=1)
+    while len(chosen) < min(count, len(allowed)):
+        chosen.append(int(away.argmax()))
+        new = np.linalg.norm(rows - rows[chosen[-1]], axis=1)
+        away = new if len(chosen) == 1 else np.minimum(away, new)
+        away[chosen] = -1.0  # alike or not, no patch twice
+    return [Place(model, layer, picture, int(allowed[k])) for k in chosen]
 
 
 def _some(count: int) -> np.ndarray:

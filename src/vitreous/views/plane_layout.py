@@ -179,7 +179,8 @@ def _bar_legend(panel: Bars) -> tuple[list[Rect], list[Words]]:
 
 def lay_paths(panel: Paths) -> Drawing:
     """The cloud as a picture, the paths above it. Both axes have one scale, as distances are what counts."""
-    every = np.concatenate([panel.points, *(path.points for path in panel.paths)])
+    around = [np.array([[x - r, y - r], [x + r, y + r]]) for x, y, r, _ in panel.circles]
+    every = np.concatenate([panel.points, *(path.points for path in panel.paths), *around])
     low, high = every.min(0), every.max(0)
     side = float((high - low).max()) or 1.0
     low = (low + high - side) / 2 - 0.03 * side
