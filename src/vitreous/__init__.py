@@ -67,6 +67,7 @@ if TYPE_CHECKING:
     from vitreous.lenses.align_cut import Spectral as Spectral
     from vitreous.lenses.align_cut import ncut as ncut
     from vitreous.lenses.align_likeness import slot_cosines as slot_cosines
+    from vitreous.lenses.align_segmentation import colors_by_region as colors_by_region
     from vitreous.lenses.align_segmentation import region_means as region_means
     from vitreous.lenses.align_segmentation import segmentation_by_layer as segmentation_by_layer
     from vitreous.lenses.disentangle import Disentanglement as Disentanglement
@@ -152,6 +153,7 @@ _PUBLIC = {
     "chefer": "baselines.chefer",
     "coherence_rank": "judges.coherence",
     "colors": "lenses.align_colors",
+    "colors_by_region": "lenses.align_segmentation",
     "compare": "lenses.structure_comparison",
     "compare_dictionaries": "dictionary_comparison",
     "concepts": "lenses.align_colors",

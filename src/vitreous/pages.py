@@ -22,6 +22,8 @@ from vitreous.views.dictionaries import (
 )
 from vitreous.views.structure_page import look_at, structure_overview, structure_sections, structure_title
 
+REGIONS, SHOWN = 4, 4  # regions and pictures in a mosaic by region
+
 if TYPE_CHECKING:
     import numpy as np
 
@@ -211,7 +213,31 @@ def _align_look(
     if maps is None:
         return AlignLook(found, cosines, brains=brains)
     scores = segmentation_by_layer(stores, maps, {"before": None, "after": found}, sites=sites, progress=show)
-    return AlignLook(found, cosines, scores, region_means(found, stores, maps, sites=sites, progress=show), brains)
+    means = region_means(found, stores, maps, sites=sites, progress=show)
+    return AlignLook(found, cosines, scores, means, brains, _by_region(found, stores, images, crops))
+
+
+def _by_region(
+    found: ChannelAlign, stores: Mapping[str, Store], images: ImageSet | None, crops: Mapping[str, Preprocess]
+) -> Pictures | None:
+    """The middle layer of the first model, cut by each of the first regions alone."""
+    from vitreous.lenses.align_segmentation import colors_by_region
+    from vitreous.views.align import region_mosaic
+
+    model = found.slots[0][0]
+    rois = [name for name, mask in found.rois.items() if mask.any()][:REGIONS]
+    if images is None or not rois or model not in stores:
+        return None
+    layers = [layer for name, layer in found.slots if name == model]
+    layer = layers[len(layers) // 2]
+    grid = stores[model].grid(layer)
+    if grid is None:
+        return None
+    shades = colors_by_region(found, {model: stores[model]}, model, layer, rois)
+    some = range(0, len(images), max(1, len(images) // SHOWN))[:SHOWN]
+    title = f"{model}, {layer}"
+    shape = (grid.rows, grid.columns)
+    return region_mosaic(shades, images, shape, pictures=some, crop=crops.get(model), title=title)
 
 
 def _store_inputs(stores: Mapping[str, Store]) -> dict[str, str]:

@@ -246,6 +246,21 @@ def test_bad_input_is_refused_with_what_to_do():
         alignment.score(["V9"])
 
 
+def test_subjects_are_recorded_first(tmp_path):
+    images = vt.scenes(12, size=64, seed=0)
+    values = np.random.default_rng(0).standard_normal((12, 3))
+    settings = {"images": images, "sites": "blocks.2.attn.out", "rois": {"V1": np.arange(3) < 1}, "width": 8}
+    found = vt.align(
+        {"text": vt.load("bundled:scenes-text")}, values, out=tmp_path, epochs=2, progress=False, **settings
+    )
+    assert found.slots == (("text", "blocks.2.attn.out"),) and set(found.score()) == {"all", "V1"}
+    assert vt.Store.open(tmp_path / "stores" / "text").sites == ("blocks.2.attn.out",)
+    with pytest.raises(vt.SettingsError, match=r"(?s)recorded first.*images= and out="):
+        vt.align({"text": vt.load("bundled:scenes-text")}, values)
+    with pytest.raises(vt.SettingsError, match="regions of their own"):
+        vt.align({"text": {"a": np.zeros((12, 2, 3))}}, vt.Responses(values), rois=settings["rois"])
+
+
 def test_a_constant_response_harms_nothing():
     models, values = world(60)
     values[:, 2] = 7
@@ -269,6 +284,19 @@ def test_the_algonauts_layout(tmp_path):
     np.testing.assert_array_equal(found.values, np.concatenate([left, right[:, :4]], 1))
     assert np.flatnonzero(found.rois["V1v"]).tolist() == [1, 2, 6] and found.rois["left hemisphere"].sum() == 6
     assert found[:3].values.shape == (3, 10) and "subj01: 10 images x 10, 4 regions" in repr(found)
+    assert found.vertices is None
+    for side, chosen in (("lh", [3, 7, 8, 9, 20, 163_841]), ("rh", [0, 1, 2, 3])):
+        where = np.zeros(163_842)
+        where[chosen] = 1
+        np.save(masks / f"{side}.all-vertices_fsaverage_space.npy", where)
+    placed = vt.algonauts(folder)
+    assert placed.vertices[:, 0].tolist() == [0] * 6 + [1] * 4
+    assert placed.vertices[:, 1].tolist() == [3, 7, 8, 9, 20, 163_841, 0, 1, 2, 3]
+    assert set(placed.rois) == set(found.rois)  # that file names no regions
+    np.save(masks / "rh.all-vertices_fsaverage_space.npy", np.zeros(163_842))
+    with pytest.raises(vt.SettingsError, match="file of vertices does not fit"):
+        vt.algonauts(folder)
+    (masks / "rh.all-vertices_fsaverage_space.npy").unlink()
     np.save(masks / "lh.prf-visualrois_challenge_space.npy", np.zeros(5))
     with pytest.raises(vt.SettingsError, match="mask of regions does not fit"):
         vt.algonauts(folder)

@@ -46,7 +46,7 @@ def test_align_then_cut_in_its_space(stores, tmp_path):
         "After alignment",
         "Oracle segmentation: bundled:scenes-mae",
         "Figure and ground: bundled:scenes-text",
-        "Training",
+        "Which region sees what",
     ):
         assert part in html, part
     assert json.loads((tmp_path / "aligned" / "run.json").read_text())["status"] == "done"

@@ -8,6 +8,7 @@ import pytest
 import vitreous as vt
 from vitreous.evidence.oracle import oracle_segmentation
 from vitreous.lenses.align_segmentation import SHUFFLED
+from vitreous.views.align import region_mosaic
 
 QUICK = {"width": 8, "epochs": 60, "patience": 60, "lr": 0.02, "lambda_eigen": 0.0, "progress": False}
 
@@ -89,6 +90,24 @@ def test_channels_of_a_region_segment_what_the_region_answers_to(aligned, count)
         assert sum(gaps) > 0, {k: str(s) for k, s in score.items()}
     with pytest.raises(vt.SettingsError, match=r"(?s)no such region.*colour"):
         alignment.reader("V1")
+
+
+def test_a_layer_is_coloured_by_each_region_alone(aligned):
+    models, alignment, maps, inside = aligned
+    few = {"model": {"layer 0": models["model"]["layer 0"][:12]}}
+    shades = vt.colors_by_region(alignment, few, "model", "layer 0", n_eig=4, n_sample=150)
+    assert list(shades) == ["shape", "colour", "all"] and shades["shape"].shape == (12, 36, 3)
+
+    def told_apart(which, by):
+        rows = shades[by].reshape(12, 6, 6, 3)[:, inside].mean(1)
+        a, b = (rows[which[:12, 2, 2] == k].mean(0) for k in (1, 2))
+        return float(np.linalg.norm(a - b))
+
+    assert told_apart(maps["shape"], "shape") > told_apart(maps["shape"], "colour")
+    panel = region_mosaic(shades, vt.scenes(12, size=32, seed=0), (6, 6), pictures=(0, 5))
+    assert [tile.caption for tile in panel.tiles] == ["picture", "shape", "colour", "all"] * 2
+    with pytest.raises(vt.SettingsError, match="no such layer"):
+        vt.colors_by_region(alignment, few, "model", "layer 9")
 
 
 def test_figure_and_ground_add_different_things(aligned):

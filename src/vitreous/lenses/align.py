@@ -16,6 +16,7 @@ early, the weights of the best epoch are kept.
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -28,6 +29,7 @@ from vitreous.lenses.align_finding import ChannelAlign as ChannelAlign
 from vitreous.lenses.align_nodes import Nodes, Read, open_nodes
 
 if TYPE_CHECKING:
+    from vitreous.images import ImageSet
     from vitreous.lenses.align_training import AlignNet, Seen, Weights
     from vitreous.responses import Responses
 
@@ -50,6 +52,8 @@ def align(
     sources: Any,
     responses: Responses | np.ndarray,
     *,
+    images: ImageSet | None = None,
+    rois: Mapping[str, np.ndarray] | None = None,
     width: int = 256,
     lambda_eigen: float = 1.0,
     lambda_zero: float = 0.01,
@@ -71,10 +75,10 @@ def align(
 ) -> ChannelAlign:
     """Learns one linear map a layer, from stores of several models to one space that predicts the responses.
 
-    `sources` is {model: store}, or {model: {layer: array (image, token, channel)}}, of the same images in the order of
-    the responses. `responses` is a
-    `vt.Responses` or an array (image, response): voxels, neurons, another model's embedding. With `out` training can be
-    killed and called again; it goes on and ends with the same maps.
+    `sources` is {model: store}, {model: {layer: array (image, token, channel)}}, or {model: subject} with `images`,
+    which are then recorded into `out`/stores; always the same images in the order of the responses. `responses` is a
+    `vt.Responses` or an array (image, response) with `rois`: voxels, neurons, another model's embedding. With `out`
+    training can be killed and called again; it goes on and ends with the same maps.
 
     >>> alignment = vt.align({"text": store_a, "mae": store_b}, vt.Responses(spikes), out="aligned")
     >>> alignment.score(["all"]), alignment.transform(store_a["blocks.3.attn.out"][:4], "text", "blocks.3.attn.out")
@@ -82,7 +86,12 @@ def align(
     from vitreous.lenses.align_training import AlignNet, Weights, read_features
     from vitreous.responses import Responses
 
-    wanted = responses if isinstance(responses, Responses) else Responses(np.asarray(responses))
+    wanted = responses if isinstance(responses, Responses) else Responses(np.asarray(responses), rois or {})
+    if rois and wanted is responses:
+        raise SettingsError(
+            "these responses have regions of their own", given="rois=", remedy="put them into Responses"
+        )
+    sources = _recorded(sources, images, sites, out, progress)
     found = open_nodes(sources, sites=sites, tokens=tokens, read=read, same_width=False)
     _check(found, wanted, width, nodes, eigenvectors, held_out, epochs, batch, lr)
     seen = read_features(found.blocks, PATCHES, seed, progress)
@@ -98,6 +107,24 @@ def align(
     if out is not None:
         finding.save(out)
     return finding
+
+
+def _recorded(sources: Any, images: ImageSet | None, sites: str, out: str | Path | None, progress: bool) -> Any:
+    """Sources with a store in the place of each subject."""
+    from vitreous.models.subject import Subject
+    from vitreous.recording import record
+
+    if not isinstance(sources, Mapping) or not any(isinstance(part, Subject) for part in sources.values()):
+        return sources
+    if images is None or out is None:
+        raise SettingsError(
+            "subjects have to be recorded first", remedy="give images= and out=, or stores of vt.record"
+        )
+    folder = Path(out) / "stores"
+    return {
+        name: record(part, images, sites, out=folder / name, progress=progress) if isinstance(part, Subject) else part
+        for name, part in sources.items()
+    }
 
 
 @dataclass(frozen=True, eq=False)

@@ -11,6 +11,7 @@ from tqdm.auto import tqdm  # type: ignore[import-untyped]
 
 from vitreous.errors import SettingsError
 from vitreous.evidence.oracle import IGNORE, OracleScore, oracle_segmentation, patch_classes
+from vitreous.lenses.align_colors import colors, spectral_tsne
 from vitreous.lenses.align_cut import ncut
 from vitreous.lenses.align_finding import ChannelAlign
 from vitreous.lenses.align_nodes import Block, Nodes, Read, open_nodes, square
@@ -180,3 +181,36 @@ def region_means(
         means.append(alignment.in_response_space(total / weight, block.model, block.layer))
     slots = tuple((block.model, block.layer) for block in blocks)
     return RegionMeans(slots, tuple(names), np.stack(means), alignment.spread, dict(alignment.rois))
+
+
+def colors_by_region(
+    alignment: ChannelAlign,
+    sources: Any,
+    model: str,
+    layer: str,
+    rois: Sequence[str] | None = None,
+    *,
+    count: int | None = None,
+    n_eig: int = 10,
+    n_sample: int = 1000,
+    seed: int = 0,
+) -> dict[str, np.ndarray]:
+    """Figure 2: one layer cut by what speaks for each region alone, and by all: {region: uint8 (picture, patch, 3)}.
+
+    `count` is that of `ChannelAlign.reader`. Colours of different regions have nothing to do with each other.
+    """
+    blocks = open_nodes(sources, sites=layer, same_width=False).blocks
+    block = next((block for block in blocks if (block.model, block.layer) == (model, layer)), None)
+    if block is None:
+        raise SettingsError(
+            "no such layer", given=f"{model} {layer}", accepted=[f"{b.model} {b.layer}" for b in blocks]
+        )
+    wanted = list(alignment.rois) if rois is None else list(rois)
+    readings: dict[str, Read] = {roi: alignment.reader(roi, count) for roi in wanted} | {"all": alignment.transform}
+    found = {}
+    for name, read in readings.items():
+        one = replace(block, read=read)
+        spectral = ncut(Nodes((one,), one.channels), min(n_eig, len(one) - 1), seed=seed, progress=False)
+        shades = colors(spectral_tsne(spectral, 3, n_sample=n_sample, seed=seed))
+        found[name] = shades.reshape(*block.shape, 3)
+    return found

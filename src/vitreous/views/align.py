@@ -46,6 +46,25 @@ def color_mosaic(
     return Pictures(title, tuple(tiles), most + 1, caption)
 
 
+def region_mosaic(
+    shades: Mapping[str, np.ndarray],
+    images: ImageSet,
+    grid: tuple[int, int],
+    *,
+    pictures: Sequence[int] = (0, 1, 2),
+    crop: Preprocess | None = None,
+    title: str = "Cut by what speaks for one region",
+) -> Pictures:
+    """Figure 2: a row a picture, then its patches in the colours of each region (`vt.colors_by_region`)."""
+    tiles = []
+    for place in pictures:
+        tiles.append(Tile(shown(images, place, crop), f"picture {place}", "picture"))
+        for name, part in shades.items():
+            tiles.append(Tile(enlarged(part[place].reshape(*grid, 3)), f"picture {place}, {name}", name))
+    caption = "Colours mean the same down a column, not along a row."
+    return Pictures(title, tuple(tiles), len(shades) + 1, caption)
+
+
 def likeness(
     spectral: Spectral,
     images: ImageSet,

@@ -46,6 +46,7 @@ class AlignLook:
     segmentation: LayerScores | None = None
     regions: RegionMeans | None = None
     brains: tuple[Pictures, ...] = ()
+    by_region: Pictures | None = None
 
 
 def alignment_page(look: AlignLook) -> Page:
@@ -131,6 +132,8 @@ def _object_section(look: AlignLook) -> Section:
         groups.append(Group("What patches add to each region", tuple(bars), columns=2))
         curves = tuple(region_curves(look.regions, roi) for roi in list(look.regions.by_roi())[:REGIONS])
         groups.append(Group("Figure minus ground over layers", curves, columns=2))
+    if look.by_region is not None:
+        groups.append(Group("Which region sees what", (look.by_region,)))
     sentence = "How well layers tell objects apart before and after, and what figure and ground say to each region."
     return Section("objects", "What became of objects?", sentence, tuple(groups), "Objects")
 
