@@ -93,7 +93,7 @@ class Labels:
         except FileNotFoundError:
             raise StoreError("no labels here", given=str(path)) from None
         # what zipfile, numpy and json say of files that are cut short, altered or foreign
-        except (zipfile.BadZipFile, OSError, EOFError, ValueError, LookupError, TypeError) as error:
+        except (zipfile.BadZipFile, OSError, EOFError, ValueError, LookupError, TypeError, RuntimeError) as error:
             raise StoreError(
                 f"not labels of this version: {path}: {error}", accepted="what Labels.save wrote"
             ) from None

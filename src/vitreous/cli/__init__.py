@@ -8,6 +8,7 @@ from vitreous.cli import align  # isort: skip
 from vitreous.cli import tokens  # isort: skip
 from vitreous.cli import training  # isort: skip
 from vitreous.cli import reports  # isort: skip
+from vitreous.cli import explore  # isort: skip
 from vitreous.cli.options import app
 
-__all__ = ["align", "app", "dictionaries", "lenses", "recording", "reports", "tokens", "training"]
+__all__ = ["align", "app", "dictionaries", "explore", "lenses", "recording", "reports", "tokens", "training"]

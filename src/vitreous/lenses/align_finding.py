@@ -160,7 +160,7 @@ class ChannelAlign:
                 ceiling=arrays.get("ceiling"),
                 **{name: arrays[name] for name in ARRAYS},
             )
-        except (OSError, ValueError, KeyError, TypeError, SafetensorError) as error:
+        except (OSError, ValueError, KeyError, TypeError, SafetensorError, RecursionError) as error:
             raise SettingsError(
                 "this is no saved alignment, or a damaged one", given=str(folder), remedy="run vt.align again"
             ) from error

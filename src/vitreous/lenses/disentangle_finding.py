@@ -246,7 +246,7 @@ class Disentanglement:
             finding = _unflat(load((folder / ARRAYS).read_bytes()), about)
         except FileNotFoundError as error:
             raise StoreError("no disentanglement here", given=str(folder), accepted=(ARRAYS, ABOUT)) from error
-        except (SafetensorError, OSError, ValueError, LookupError, TypeError) as error:
+        except (SafetensorError, OSError, ValueError, LookupError, TypeError, RecursionError) as error:
             raise StoreError(f"not a disentanglement: {folder}: {error}", remedy=REMEDY) from error
         _check(finding, folder)
         return finding

@@ -116,7 +116,7 @@ class Dictionary:
             dictionary = cls(config, {name: value.float() for name, value in tensors.items()})
         except (FileNotFoundError, NotADirectoryError) as error:
             raise StoreError(f"no dictionary here: {error.filename}", given=str(folder), accepted=LAYOUT) from None
-        except (OSError, ValueError, LookupError, TypeError, SafetensorError) as error:
+        except (OSError, ValueError, LookupError, TypeError, SafetensorError, RecursionError) as error:
             raise StoreError(f"not a dictionary that we can read: {folder}: {error}", accepted=LAYOUT) from None
         if not all(torch.isfinite(value).all() for value in dictionary.weights.values()):
             raise StoreError(f"weights of {folder} are not finite", remedy="train the dictionary again")
