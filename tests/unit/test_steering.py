@@ -511,7 +511,10 @@ def test_the_tower_of_a_vision_language_model():
         ids = torch.cat([torch.full((1, count), 49), torch.tensor([[1, 2, 3]])], 1)
         given = {"input_ids": ids, "pixel_values": crops, "image_sizes": sizes}
         before, caption = module(**given).logits, module.generate(**given, max_new_tokens=4, do_sample=False)
-        hooks = subject.hooks  # the library's own, which record hidden states
+        assert any(part._forward_hooks for part in subject.module.modules())  # transformers' own, which stay and look
+        assert subject.hooks == 0
+        again = vt.disentangle(subject, bunches(200, 48), "blocks.-1.mlp.out", units=range(8), **QUIET)
+        assert np.array_equal(again.codes, finding.codes)
         with vt.steer(subject, finding, amplify=[0, 1], suppress=[4], alpha=50, gamma=-50, patches=5) as steering:
             after = module(**given).logits
             assert module.generate(**given, max_new_tokens=4, do_sample=False).shape == caption.shape
@@ -520,7 +523,7 @@ def test_the_tower_of_a_vision_language_model():
         assert after.shape == before.shape == (1, count + 3, 50)
         assert not torch.allclose(after, before) and torch.equal(module(**given).logits, before)
         assert torch.equal(module.generate(**given, max_new_tokens=4, do_sample=False), caption)
-        assert not torch.allclose(tower, subject(crops[0])) and subject.hooks == hooks
+        assert not torch.allclose(tower, subject(crops[0])) and subject.hooks == 0
 
 
 # -- what is refused
@@ -555,6 +558,20 @@ def test_what_cannot_be_steered_is_refused(layer, finding, given, says):
     with pytest.raises(vt.SettingsError, match=says), vt.steer(layer, finding, **given):
         pass
     assert not layer._forward_hooks
+
+
+def test_nothing_is_recorded_or_split_while_it_is_steered(tmp_path):
+    """A store, and a finding, carry the fingerprint of the plain model."""
+    subject, images = vt.load("bundled:scenes-text"), vt.scenes(20, size=64, seed=3)
+    asked = {"units": [2], "tokens_per_image": 60, "min_cluster_size": 20, **QUIET}
+    finding = vt.disentangle(subject, images, **asked)
+    with vt.steer(subject, finding, amplify=[0]):
+        with pytest.raises(vt.SettingsError, match=r"active vt.patch or vt.steer(.*\n)*.*hooks on blocks.7.mlp"):
+            vt.record(subject, images, "blocks.-1.mlp.out", out=tmp_path / "store", progress=False)
+        with pytest.raises(vt.SettingsError, match=r"active vt.patch or vt.steer(.*\n)*.*outside of the with"):
+            vt.disentangle(subject, images, **asked)
+    assert not (tmp_path / "store").exists()
+    vt.record(subject, images, "blocks.-1.mlp.out", out=tmp_path / "store", progress=False)
 
 
 def test_a_unit_that_stayed_whole_is_its_own_subunit(layer):

@@ -42,7 +42,7 @@ def reduced_contributions(q: np.ndarray, weight: np.ndarray, dims: int, rng: np.
     A row without any contribution has no direction: its norm is 0 here, and it is for the caller to leave it out.
     """
     some = _some(len(q), LEARN, rng)
-    frame = _subspace(contributions(q[some], weight, some), dims, rng) * weight[:, None]
+    frame = _subspace(contributions(q, weight, some), dims, rng) * weight[:, None]
     power = weight * weight
     coordinates, half = np.empty((len(q), dims), np.float32), np.empty(len(q), np.float32)
 
@@ -64,12 +64,18 @@ def reduced_contributions(q: np.ndarray, weight: np.ndarray, dims: int, rng: np.
 
 
 def contributions(q: np.ndarray, weight: np.ndarray, rows: np.ndarray | None = None) -> np.ndarray:
-    """w * q with norm 1, float32 (instance, input); rows without any contribution stay 0. `rows`: what to call them."""
-    formed = q.astype(np.float32)
-    formed *= weight
-    norm = np.sqrt(np.einsum("pd,pd->p", formed, formed))
-    refuse_non_finite(norm, rows)
-    formed /= np.where(norm > 0, norm, 1)[:, None]
+    """w * q with norm 1, float32 (instance, input), of some `rows` or of all; those without contribution stay 0."""
+    names = np.arange(len(q)) if rows is None else rows
+    formed = np.empty((len(names), len(weight)), np.float32)
+
+    def piece(part: slice) -> None:
+        block = formed[part]
+        np.multiply(q[part] if rows is None else q[rows[part]], weight, out=block, casting="same_kind")
+        norm = np.sqrt(np.einsum("pd,pd->p", block, block))
+        refuse_non_finite(norm, names[part])
+        block /= np.where(norm > 0, norm, 1)[:, None]
+
+    over_rows(len(names), BLOCK, piece)
     return formed
 
 

@@ -168,9 +168,22 @@ class Subject:
         return digest.hexdigest()
 
     @property
+    def hooked(self) -> tuple[str, ...]:
+        """Paths of modules that carry forward hooks now, ours or anybody's, a path for each hook.
+
+        Hooks of transformers are left out: once a model was asked for hidden states they stay there, and only look.
+        """
+        found = []
+        for path, module in self.module.named_modules():
+            for hook in (*module._forward_pre_hooks.values(), *module._forward_hooks.values()):
+                if (hook.__module__ or "").partition(".")[0] != "transformers":
+                    found.append(path or "the whole model")
+        return tuple(found)
+
+    @property
     def hooks(self) -> int:
-        """How many forward hooks the module carries now, ours or anybody's."""
-        return sum(len(m._forward_hooks) + len(m._forward_pre_hooks) for m in self.module.modules())
+        """How many forward hooks there are: see `hooked`."""
+        return len(self.hooked)
 
     # -- sites
 

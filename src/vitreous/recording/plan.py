@@ -66,10 +66,10 @@ class Order:
             raise SettingsError("texts have no input size", given=tuple(self.size))
         if self.subject.hooks:
             raise SettingsError(
-                "the model carries hooks, perhaps of an active vt.patch: a store is known by its model, and hooks "
-                "would change what is recorded without a trace",
-                given=f"{self.subject.hooks} hooks",
-                remedy="leave the patch, or remove the hooks, before recording",
+                "the model carries hooks, perhaps of an active vt.patch or vt.steer: a store is known by its model, and "
+                "hooks would change what is recorded without a trace",
+                given=f"hooks on {', '.join(self.subject.hooked[:3])}",
+                remedy="record outside of the with, or remove the hooks",
             )
         if not len(self.images):
             raise SettingsError("there is nothing to record: the set is empty", given=self.images.name)
