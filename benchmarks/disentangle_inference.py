@@ -3,6 +3,7 @@
     PYTHONPATH=src python benchmarks/disentangle_inference.py --json inference.json     batches of 256, 20 passes each
     PYTHONPATH=src python benchmarks/disentangle_inference.py --paper                   100 passes to warm up, 500 timed
     PYTHONPATH=src python benchmarks/disentangle_inference.py --compile                 with torch.compile, as the paper
+    PYTHONPATH=src python benchmarks/disentangle_inference.py --layer-only --batch 16   the layer by itself, on cores too
     PYTHONPATH=src python benchmarks/disentangle_inference.py --small                   a rehearsal on cores
 
 The backbone has random weights, which cost what trained ones do, and so have dictionaries and sub-units, eight times
@@ -12,7 +13,8 @@ Ours: applied with nobody looking, with one unit's sub-units or all of them look
 
 Peak memory is all that torch has allocated, weights, batch and activations. The paper's backbone, 501 MB at a batch of
 256, has room for its weights and a batch of 224 x 224 pictures and nothing else: activations are not in it, but in its
-dictionaries' numbers they are. Ratios of memory are therefore not those of the paper.
+dictionaries' numbers they are. Ratios of memory are therefore not those of the paper. The finding, which
+lies in the machine's memory, is not in any of these; its size is told apart.
 """
 
 from __future__ import annotations
@@ -39,6 +41,7 @@ from vitreous.models.subject import Subject
 from vitreous.subunits.layers import LinearLayer, find_layer
 
 SITE, EXPANSION = "blocks.-1.mlp.out", 8
+ROUNDS = 7  # of the layer by itself, variants in turn
 
 Variant = Callable[[], AbstractContextManager[object]]
 
@@ -113,9 +116,8 @@ def swapped(subject: Subject, layer: LinearLayer, other: nn.Module) -> Iterator[
         parent.register_module(name, layer.module)
 
 
-def variants(subject: Subject, layer: LinearLayer, kinds: list[str]) -> dict[str, Variant]:
+def variants(subject: Subject, layer: LinearLayer, finding: Disentanglement, kinds: list[str]) -> dict[str, Variant]:
     """What stands in the model while it is timed, made when its turn comes: peak memory is of one at a time."""
-    finding = random_split(layer)
     some = finding.subunits(0)
 
     @contextmanager
@@ -149,8 +151,24 @@ def variants(subject: Subject, layer: LinearLayer, kinds: list[str]) -> dict[str
 # -- the clock
 
 
-def timed(run: Callable[[], object], warmup: int, iterations: int, device: torch.device) -> dict:
-    """Milliseconds a pass, median and spread, and MiB at the peak of the timed passes."""
+def allocated(run: Callable[[], object]) -> float:
+    """MiB that a pass on cores has at its peak, as torch's allocator tells it."""
+    from torch.profiler import ProfilerActivity, profile
+
+    with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as seen:
+        run()
+    events = [event for event in seen.profiler.kineto_results.events() if event.name() == "[memory]"]
+    steps = [event.nbytes() for event in sorted(events, key=lambda event: event.start_ns())]
+    return float(np.cumsum([0, *steps]).max()) / 2**20
+
+
+def timed(module: nn.Module, x: Tensor, warmup: int, iterations: int) -> dict:
+    """Milliseconds a pass, median and spread, and MiB at the peak of it: weights, what is given, and all between."""
+    device = x.device
+
+    def run() -> object:
+        return module(x)
+
     for _ in range(warmup):
         run()
     if device.type != "cuda":
@@ -159,7 +177,9 @@ def timed(run: Callable[[], object], warmup: int, iterations: int, device: torch
             begin = time.perf_counter()
             run()
             spent.append(1e3 * (time.perf_counter() - begin))
-        return {"ms": statistics.median(spent), "ms_range": [min(spent), max(spent)]}
+        held = sum(part.nbytes for part in (x, *module.parameters(), *module.buffers())) / 2**20
+        row = {"ms": statistics.median(spent), "ms_range": [min(spent), max(spent)]}
+        return row | {"peak_mib": held + allocated(run)}
     torch.cuda.synchronize(device)
     torch.cuda.reset_peak_memory_stats(device)
     events = [[torch.cuda.Event(enable_timing=True) for _ in range(2)] for _ in range(iterations)]
@@ -183,7 +203,7 @@ def whole_model(subject: Subject, x: Tensor, chosen: dict[str, Variant], args: a
             with variant():
                 module = torch.compile(subject.module) if args.compile else subject.module
                 row = {"variant": name}
-                row |= timed(lambda module=module: module(x), args.warmup, args.iterations, x.device)
+                row |= timed(module, x, args.warmup, args.iterations)
                 after = subject.module(x)
                 row |= {"same_bits": torch.equal(before, after)}
                 row |= {"largest_difference": float((before - after).abs().max())}
@@ -201,21 +221,50 @@ def layer_alone(
     """The layer by itself, variants in turn so that a change of clocks meets all of them alike."""
     rows: dict[str, list[dict]] = {name: [] for name in chosen}
     with torch.inference_mode():
-        for _ in range(5):
+        for _ in range(ROUNDS):
             for name, variant in chosen.items():
                 with variant():
                     module = subject.module.get_submodule(layer.path)
-                    rows[name].append(timed(lambda module=module: module(x), 3, iterations, x.device))
-    found = []
+                    rows[name].append(timed(module, x, 3, iterations))
+    found: list[dict] = []
     for name, runs in rows.items():
         row = {"variant": name, "ms": statistics.median(run["ms"] for run in runs)}
-        row |= {"peak_mib": max(run["peak_mib"] for run in runs)} if x.device.type == "cuda" else {}
+        row["peak_mib"] = max(run["peak_mib"] for run in runs)
         first = found[0] if found else row
         row["times_layer"] = row["ms"] / first["ms"]
-        row |= {"memory_times_layer": row["peak_mib"] / first["peak_mib"]} if "peak_mib" in row else {}
+        row["memory_times_layer"] = row["peak_mib"] / first["peak_mib"]
         found.append(row)
         print("layer alone: " + told(row), flush=True)
     return found
+
+
+def nobody_looks(layer: LinearLayer, finding: Disentanglement, subject: Subject, x: Tensor, pairs: int) -> dict:
+    """The layer with sub-units applied against the layer without, one pass each in turn, the order drawn by lot.
+
+    In pairs, because what ran before a pass changes it by more than what is to be seen.
+    """
+    rng = np.random.default_rng(0)
+    spent = np.empty((pairs, 2))
+    with torch.inference_mode(), finding.applied(subject) as split:
+        for pair in range(-3, pairs):
+            for applied in rng.permutation(2):
+                split.kept = bool(applied)
+                split.settle()  # puts the hook in or takes it out
+                assert bool(layer.module._forward_hooks) == bool(applied)
+                begin = time.perf_counter()
+                layer.module(x)
+                if x.device.type == "cuda":
+                    torch.cuda.synchronize(x.device)
+                spent[max(pair, 0), applied] = time.perf_counter() - begin
+        split.kept = True
+        split.settle()
+    ratio = spent[:, 1] / spent[:, 0]
+    drawn = np.median(rng.choice(ratio, (1000, pairs)), 1)
+    row = {"rows": x.shape[0] * x.shape[1], "pairs": pairs, "ms": 1e3 * float(np.median(spent[:, 0]))}
+    row |= {"microseconds_more": 1e6 * float(np.median(spent[:, 1] - spent[:, 0]))}
+    row |= {"times_layer": float(np.median(ratio)), "interval": np.quantile(drawn, [0.025, 0.975]).tolist()}
+    print("nobody looks, in pairs: " + ", ".join(f"{name} {value}" for name, value in row.items()), flush=True)
+    return row
 
 
 def told(row: dict) -> str:
@@ -230,32 +279,40 @@ def main() -> None:
     parser.add_argument("--size", type=int, default=224, help="pixels; the paper's memory fits 224, timm's own is 518")
     parser.add_argument("--warmup", type=int, default=5)
     parser.add_argument("--iterations", type=int, default=20)
+    parser.add_argument("--pairs", type=int, default=300, help="of passes, to see what an applied layer costs")
     parser.add_argument("--paper", action="store_true", help="100 passes to warm up and 500 timed ones")
     parser.add_argument("--precision", default="highest", choices=("highest", "high", "medium"), help="of products")
     parser.add_argument("--compile", action="store_true")
     parser.add_argument("--kinds", default=",".join(KINDS), help="of dictionaries, or nothing")
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
+    parser.add_argument("--layer-only", action="store_true", help="not the whole model")
     parser.add_argument("--small", action="store_true", help="a rehearsal")
     parser.add_argument("--json", type=Path)
     args = parser.parse_args()
     if args.paper:
         args.warmup, args.iterations = 100, 500
     if args.small:
-        args.batch, args.size, args.warmup, args.iterations = 4, 70, 1, 3
+        args.batch, args.size, args.warmup, args.iterations, args.pairs = 4, 70, 1, 3, 10
     torch.set_float32_matmul_precision(args.precision)
     device = torch.device(args.device)
     subject = backbone(args.small, args.size, device)
     layer = find_layer(subject, SITE)
     x = torch.randn(args.batch, 3, args.size, args.size, generator=torch.Generator().manual_seed(0)).to(device)
-    chosen = variants(subject, layer, [kind for kind in args.kinds.split(",") if kind])
+    finding = random_split(layer)
+    chosen = variants(subject, layer, finding, [kind for kind in args.kinds.split(",") if kind])
     found: dict = {name: vars(args)[name] for name in ("batch", "size", "warmup", "iterations", "precision", "compile")}
     found["machine"] = torch.cuda.get_device_name(device) if device.type == "cuda" else platform.machine()
     found["torch"] = torch.__version__
-    found["rows"] = whole_model(subject, x, chosen, args)
+    found["finding_mib"] = sum(part.nbytes for part in vars(finding).values() if isinstance(part, np.ndarray)) / 2**20
+    if not args.layer_only:
+        found["rows"] = whole_model(subject, x, chosen, args)
     tokens = (args.size // 14) ** 2 + 1
     q = torch.randn(args.batch, tokens, layer.whole.shape[1], device=device)
     ours = {name: variant for name, variant in chosen.items() if name not in KINDS}
     found["layer"] = layer_alone(subject, layer, q, ours, args.iterations)
+    found["nobody_looks"] = [
+        nobody_looks(layer, finding, subject, part, args.pairs) for part in (q, q[:1], q[:1, :1])
+    ]
     if args.json:
         args.json.write_text(json.dumps(found, indent=1) + "\n")
 
