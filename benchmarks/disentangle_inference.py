@@ -3,7 +3,7 @@
     PYTHONPATH=src python benchmarks/disentangle_inference.py --json inference.json     batches of 256, 20 passes each
     PYTHONPATH=src python benchmarks/disentangle_inference.py --paper                   100 passes to warm up, 500 timed
     PYTHONPATH=src python benchmarks/disentangle_inference.py --compile                 with torch.compile, as the paper
-    PYTHONPATH=src python benchmarks/disentangle_inference.py --layer-only --batch 16   the layer by itself, on cores too
+    PYTHONPATH=src python benchmarks/disentangle_inference.py --layer-only --batch 16   the layer alone, on cores too
     PYTHONPATH=src python benchmarks/disentangle_inference.py --small                   a rehearsal on cores
 
 The backbone has random weights, which cost what trained ones do, and so have dictionaries and sub-units, eight times
@@ -310,9 +310,7 @@ def main() -> None:
     q = torch.randn(args.batch, tokens, layer.whole.shape[1], device=device)
     ours = {name: variant for name, variant in chosen.items() if name not in KINDS}
     found["layer"] = layer_alone(subject, layer, q, ours, args.iterations)
-    found["nobody_looks"] = [
-        nobody_looks(layer, finding, subject, part, args.pairs) for part in (q, q[:1], q[:1, :1])
-    ]
+    found["nobody_looks"] = [nobody_looks(layer, finding, subject, part, args.pairs) for part in (q, q[:1], q[:1, :1])]
     if args.json:
         args.json.write_text(json.dumps(found, indent=1) + "\n")
 

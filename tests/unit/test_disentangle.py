@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import subprocess
 import sys
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -263,7 +267,7 @@ def test_a_run_that_was_killed_goes_on_and_ends_with_the_same_bytes(tiny, pictur
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
         patch.setattr(Work, "write", die)
         vt.disentangle(tiny, pictures, out=tmp_path / "cut", **settings(units=range(8)))
-    assert len(list((tmp_path / "cut" / "work").glob("unit-*"))) == 3
+    assert len(list((tmp_path / "cut" / "work").glob("unit-*.safetensors"))) == 3
     done = []
     split_unit = disentangle_units.split_unit
     monkeypatch.setattr(disentangle_units, "split_unit", lambda *a: (done.append(1), split_unit(*a))[1])
@@ -294,9 +298,14 @@ def test_foreign_folders_are_left_alone(tiny, pictures, tmp_path):
 
 def test_defaults_keep_the_papers_ratios():
     def chosen(instances: int, **asked) -> lens.Options:
+        found = settled(instances, **asked)
+        assert found.pop("sampled_expansion") is None
+        return lens.Options(**found)
+
+    def settled(instances: int, **asked) -> dict:
         nothing = dict.fromkeys(("top_k", "min_cluster_size", "expansion", "min_samples"))
         more = {"selection": "leaf", "clusterer": "auto", "seed": 0}
-        return lens._options(nothing | more | asked, on_cores(*3 * [np.zeros((1, 2))]), instances, 1, False)[0]
+        return lens._options(nothing | more | asked, on_cores(*3 * [np.zeros((1, 2))]), instances, 1, False)
 
     paper = chosen(2_562_334)
     assert (paper.top_k, paper.min_cluster_size) == (400_000, 1000)
@@ -311,6 +320,79 @@ def test_an_expansion_chooses_the_size_of_clusters(mixture):
     assert finding.expansion == 3 and finding.settings["sampled_expansion"] == 3
     more = vt.disentangle(layer, q, top_k=400, expansion=12, progress=False)
     assert more.expansion > 6 and more.settings["min_cluster_size"] < finding.settings["min_cluster_size"]
+
+
+def test_for_clusters_of_a_given_size_an_expansion_chooses_the_instances(mixture):
+    _, layer, q, _, _ = mixture
+    few, many = (
+        vt.disentangle(layer, q, min_cluster_size=20, expansion=e, progress=False, tokens_per_image="all")
+        for e in (1.2, 3)
+    )
+    assert many.settings["sampled_expansion"] == many.expansion == 3
+    assert few.settings["top_k"] < many.settings["top_k"] <= len(q)
+    assert few.settings["min_cluster_size"] == many.settings["min_cluster_size"] == 20
+
+
+# -- several processes
+
+
+def test_processes_in_one_folder_share_the_units(tiny, pictures, tmp_path, monkeypatch):
+    """Here two threads stand for them: locks are those of open files, not of processes."""
+    alone = vt.disentangle(tiny, pictures, out=tmp_path / "alone", **settings(units=range(8)))
+    done: dict[int, list[int]] = {}
+    both_began = threading.Barrier(2, timeout=600)
+
+    def write(self, unit, split, plain=Work.write):
+        mine = done.setdefault(threading.get_ident(), [])
+        if not mine:
+            both_began.wait()  # neither does all of them before the other is there
+        mine.append(unit)
+        plain(self, unit, split)
+
+    monkeypatch.setattr(Work, "write", write)
+    monkeypatch.setattr(lens, "PAUSE", 0.01)
+    ask = settings(units=range(8))
+    with ThreadPoolExecutor(2) as pool:
+        runs = [pool.submit(vt.disentangle, tiny, pictures, out=tmp_path / "both", **ask) for _ in range(2)]
+        findings = [run.result(timeout=600) for run in runs]
+    assert len(done) == 2 and sorted(unit for mine in done.values() for unit in mine) == list(range(8))
+    for finding in findings:
+        same(finding, alone)
+    for path in (tmp_path / "alone").iterdir():
+        assert path.read_bytes() == (tmp_path / "both" / path.name).read_bytes()
+    assert len(list((tmp_path / "both").iterdir())) == 3  # no locks, no units
+
+
+def test_units_of_a_process_that_died_are_taken_over(tiny, pictures, tmp_path):
+    """A process is killed while it holds a unit; another that waits for it goes on with it."""
+    script = f"""
+import time
+from pathlib import Path
+
+from vitreous.lenses.disentangle_share import claim
+
+work = Path({str(tmp_path / "cut" / "work")!r})
+work.mkdir(parents=True)
+held = claim(work / "unit-000003.lock")
+print("holds it", flush=True)
+time.sleep(600)
+"""
+    with subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True) as other:
+        try:
+            assert other.stdout.readline() == "holds it\n"
+            whole = vt.disentangle(tiny, pictures, out=tmp_path / "whole", **settings(units=range(5)))
+            (tmp_path / "cut" / "asked.json").write_bytes((tmp_path / "whole" / "asked.json").read_bytes())
+            with ThreadPoolExecutor(1) as pool:
+                run = pool.submit(vt.disentangle, tiny, pictures, out=tmp_path / "cut", **settings(units=range(5)))
+                done = [tmp_path / "cut" / "work" / f"unit-00000{n}.safetensors" for n in (0, 1, 2, 4)]
+                while not all(path.exists() for path in done) and not run.done():
+                    time.sleep(0.1)
+                time.sleep(1)
+                assert not run.done()  # it waits for unit 3, which somebody has
+                other.kill()
+                same(run.result(timeout=600), whole)
+        finally:
+            other.kill()
 
 
 # -- bad input
@@ -374,7 +456,7 @@ def test_half_precision_is_split_exactly_and_applied_without_a_trace(dtype):
         ({"clusterer": "kmeans"}, "unknown clusterer"),
         ({"selection": "best"}, "unknown selection"),
         ({"expansion": 1}, "expansion is more than 1"),
-        ({"expansion": 4, "min_cluster_size": 10}, "expansion chooses min_cluster_size"),
+        ({"expansion": 4, "min_cluster_size": 10, "top_k": 90}, "expansion chooses min_cluster_size or top_k, and all"),
         ({"seed": -1}, "seed is a whole number"),
         ({"tokens_per_image": 0, "source": np.ones((5, 2, INPUTS), np.float32)}, "unknown tokens_per_image"),
         ({"tokens_per_image": 3, "source": np.ones((5, 2, INPUTS), np.float32)}, "more tokens a sample asked for"),

@@ -11,10 +11,9 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 import numpy as np
-from numba import get_num_threads
 
 from vitreous.errors import SettingsError
-from vitreous.kernels.density_cores import single_threaded_products
+from vitreous.kernels.density_cores import cores, single_threaded_products
 from vitreous.kernels.density_pairs import Cloud, nearest
 from vitreous.kernels.density_reduce import (
     contributions,
@@ -142,7 +141,7 @@ def _by_scikit_learn(points: np.ndarray, rule: Rule) -> Clusters:
         cluster_selection_method=rule.selection,
         algorithm="brute",
         copy=True,
-        n_jobs=get_num_threads(),
+        n_jobs=cores(),
     )
     # x @ x.T of 20,000 rows in float64 crashes the process on two threads of OpenBLAS 0.3.31, which numpy 2.4 brings
     with single_threaded_products():

@@ -12,7 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import TypeVar
 
-from numba import get_num_threads
+from numba import config
 from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
 Found = TypeVar("Found")
@@ -27,10 +27,15 @@ def single_threaded_products() -> Iterator[None]:
         yield
 
 
+def cores() -> int:
+    """Threads that numba may have. To ask numba itself would start them, and change how many torch takes."""
+    return int(config.NUMBA_NUM_THREADS)
+
+
 def over_rows(count: int, rows: int, work: Callable[[slice], Found]) -> list[Found]:
     """work(piece) for pieces of so many rows, as many at a time as numba has threads; results in order."""
     pieces = [slice(first, min(first + rows, count)) for first in range(0, count, rows)]
-    if (cores := min(get_num_threads(), len(pieces))) < 2:
+    if (threads := min(cores(), len(pieces))) < 2:
         return [work(piece) for piece in pieces]
-    with ThreadPoolExecutor(cores) as pool:
+    with ThreadPoolExecutor(threads) as pool:
         return list(pool.map(work, pieces))

@@ -22,8 +22,9 @@ ratios hold, down to the floors below.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from pathlib import Path
+from time import sleep
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -32,8 +33,10 @@ from tqdm.auto import tqdm  # type: ignore[import-untyped]
 from vitreous.errors import SettingsError
 from vitreous.kernels.density import METHODS
 from vitreous.kernels.density_rule import SELECTIONS
+from vitreous.lenses.disentangle_expansion import NumberOfInstances, SizeOfClusters
 from vitreous.lenses.disentangle_finding import Disentanglement as Disentanglement
 from vitreous.lenses.disentangle_rows import Rows, Tokens, describe_source, open_rows
+from vitreous.lenses.disentangle_share import Claims
 from vitreous.lenses.disentangle_units import OnCores, Options, Route
 from vitreous.lenses.disentangle_work import UnitSplit, Work, assemble, open_work
 from vitreous.models.subject import Subject
@@ -51,6 +54,7 @@ PAPER_K, PAPER_SHARE, PAPER_RATIO = 400_000, 400_000 / 2_562_334, 400
 LEAST_K, LEAST_CLUSTER = 1000, 10
 EXAMPLES = 32  # strongest instances that are kept of a unit and of a sub-unit
 SAMPLED_UNITS = 16  # units that are clustered to find the size of clusters for an expansion
+PAUSE = 0.5  # seconds, where other processes have all units that are left
 ENGINES = ("local",)
 
 
@@ -77,8 +81,9 @@ def disentangle(
 
     `site` is `mlp.out`, `attn.out`, `attn.q`, `.k` or `.v` of a block, or the path of a linear layer or convolution.
     The source is pictures or texts for the model, a store that holds what enters the layer, or that as an array. With
-    `expansion` the size of clusters is chosen so that about that many sub-units a unit come out. With `out` the finding
-    is saved there, and a run that was killed goes on where it was.
+    `expansion` the size of clusters, or `top_k` where that size is given, is chosen so that about that many sub-units a
+    unit come out. With `out` the finding is saved there, and a run that was killed goes on where it was; processes with
+    the same arguments and the same folder share the work.
 
     `engine` says whose machines do the work: "local" is this one. `device` is where: by default the GPU that the model
     lies on, or else the cores of the machine, with code made for them; "cpu" runs a GPU's code there.
@@ -102,10 +107,17 @@ def disentangle(
     with open_work(out, made_of | {"site": layer.site, "units": which.tolist()}) as work:
         if work.finished is not None:
             return work.finished
-        rows = open_rows(subject, layer, source, tokens_per_image, seed, work.folder, progress)
-        route = _route(rows, weight, bias, where, clusterer, progress)
-        options, reached = _options(asked, route, len(rows), len(which), progress)
+        with work.alone:  # other processes wait for what the first of them writes
+            if work.ended:
+                return Disentanglement.load(work.folder.parent)
+            rows = open_rows(subject, layer, source, tokens_per_image, seed, work.folder, progress)
+            route = _route(rows, weight, bias, where, clusterer, progress)
+            chosen = work.remembered(lambda: _options(asked, route, len(rows), len(which), progress))
+        reached = chosen.pop("sampled_expansion")
+        options = Options(**chosen)
         splits = _split_all(route, which, options, work, progress)
+        if splits is None:
+            return Disentanglement.load(work.folder.parent)
         settings = {**made_of, **asdict(options), "instances": len(rows), "sampled_expansion": reached}
         finding = assemble(layer, which, weight, bias, splits, settings)
         work.finish(finding)
@@ -125,16 +137,30 @@ def _route(
     return OnDevice(rows, weight, bias, device, progress)
 
 
-def _split_all(route: Route, which: np.ndarray, options: Options, work: Work, progress: bool) -> list[UnitSplit]:
-    """Units one after the other; those that the folder has are read from it."""
-    splits = {at: split for at, unit in enumerate(which) if (split := work.read(int(unit))) is not None}
-    left = [at for at in range(len(which)) if at not in splits]
-    bar = tqdm(total=len(which), initial=len(splits), desc="units", disable=not progress, leave=False)
-    for at, split in route.splits(route.top(left, options.top_k), options, EXAMPLES) if left else ():
-        work.write(int(which[at]), split)
-        splits[at] = split
-        bar.update()
-    bar.close()
+def _split_all(route: Route, which: np.ndarray, options: Options, work: Work, progress: bool) -> list[UnitSplit] | None:
+    """Units one after the other; those that the folder has, or gets from other processes, are read from it.
+
+    None if another process has ended it all meanwhile.
+    """
+    splits: dict[int, UnitSplit] = {}
+    with tqdm(total=len(which), desc="units", disable=not progress, leave=False) as bar:
+        while len(splits) < len(which):
+            if work.ended:
+                return None
+            for at, unit in enumerate(which):
+                if at not in splits and (split := work.read(int(unit))) is not None:
+                    splits[at] = split
+            bar.update(len(splits) - bar.n)
+            claims = Claims(work, which, [at for at in range(len(which)) if at not in splits])
+            if not claims.free:
+                sleep(PAUSE if len(splits) < len(which) else 0)
+                continue
+            with claims:
+                for at, split in route.splits(claims.taken(route.top(claims.free, options.top_k)), options, EXAMPLES):
+                    work.write(int(which[at]), split)
+                    claims.release(at)
+                    splits[at] = split
+                    bar.update()
     return [splits[at] for at in range(len(which))]
 
 
@@ -152,10 +178,11 @@ def _check(asked: dict[str, Any]) -> None:
         raise SettingsError("unknown selection", given=asked["selection"], accepted=SELECTIONS)
     if asked["expansion"] is not None and not asked["expansion"] > 1:
         raise SettingsError("expansion is more than 1", given=asked["expansion"])
-    if asked["expansion"] is not None and asked["min_cluster_size"] is not None:
+    if None not in (asked["expansion"], asked["min_cluster_size"], asked["top_k"]):
         raise SettingsError(
-            "expansion chooses min_cluster_size, and both are given",
-            given={"expansion": asked["expansion"], "min_cluster_size": asked["min_cluster_size"]},
+            "expansion chooses min_cluster_size or top_k, and all three are given",
+            given={name: asked[name] for name in ("expansion", "min_cluster_size", "top_k")},
+            accepted="expansion with one of the other two, or with none",
         )
     if not isinstance(asked["seed"], int) or asked["seed"] < 0:
         raise SettingsError("seed is a whole number from 0 on", given=asked["seed"])
@@ -176,9 +203,7 @@ def _where(owner: Subject | nn.Module, device: str | None, clusterer: str) -> to
     return None
 
 
-def _options(
-    asked: dict[str, Any], route: Route, instances: int, units: int, progress: bool
-) -> tuple[Options, float | None]:
+def _options(asked: dict[str, Any], route: Route, instances: int, units: int, progress: bool) -> dict[str, Any]:
     """What was asked for with the rest filled in, and the expansion on a few units if that was to be reached."""
     top_k = asked["top_k"]
     if top_k is None:
@@ -192,27 +217,10 @@ def _options(
         )
     size = asked["min_cluster_size"] or max(LEAST_CLUSTER, round(top_k / PAPER_RATIO))
     options = Options(top_k, size, asked["selection"], asked["min_samples"], asked["clusterer"], asked["seed"])
-    if asked["expansion"] is None:
-        return options, None
-    return _for_expansion(asked["expansion"], options, route, units, progress)
-
-
-def _for_expansion(target: float, options: Options, route: Route, units: int, progress: bool) -> tuple[Options, float]:
-    """The size of clusters, between 2 and a quarter of k, that comes nearest to so many sub-units a unit (E.6).
-
-    Smaller clusters are more clusters, nearly always, so the size is halved in on; a few units stand for all.
-    """
-    some = np.random.default_rng((options.seed, 2)).permutation(units)[:SAMPLED_UNITS]
-    tops = list(route.top(sorted(some.tolist()), options.top_k))
-    low, high = 2.0, max(2.0, options.top_k / 4)
-    best: tuple[float, Options, float] | None = None
-    steps = int(np.ceil(np.log2(max(2, np.log(high / low) / np.log(1.1)))))
-    for _ in tqdm(range(steps), "expansion", disable=not progress, leave=False):
-        size = max(2, round(float(np.sqrt(low * high))))
-        tried = replace(options, min_cluster_size=size)
-        reached = float(np.mean([max(1, split.clusters) for _, split in route.splits(tops, tried)]))
-        if best is None or abs(np.log(reached / target)) < best[0]:
-            best = (abs(np.log(reached / target)), tried, reached)
-        low, high = (low, size) if reached < target else (size, high)
-    assert best is not None
-    return best[1], best[2]
+    reached = None
+    if asked["expansion"] is not None:
+        some = np.random.default_rng((options.seed, 2)).permutation(units)[:SAMPLED_UNITS]
+        by_size = asked["min_cluster_size"] is None
+        search = SizeOfClusters(options) if by_size else NumberOfInstances(options, min(PAPER_K, instances))
+        options, reached = search.nearest(asked["expansion"], route, sorted(some.tolist()), progress)
+    return {**asdict(options), "sampled_expansion": reached}

@@ -128,8 +128,7 @@ class OnDevice:
     def top(self, units: Sequence[int], k: int) -> Iterator[UnitTop]:
         """Eq. 1: as many units a pass over the rows as memory allows. To sort 3 k rows takes ten numbers for each.
 
-        Units that are not asked for take part in the products of their neighbours: with fewer units these would be
-        rounded another way, and a run that was killed and goes on would not end with the same bytes.
+        As on cores, units that are not asked for take part in the products of their neighbours.
         """
         room = _memory(self.device) // TOP_SHARE if self.device.type == "cuda" else HELD
         together = max(1, room // (120 * k))

@@ -194,7 +194,7 @@ def _check_pass(subject: Subject, source: ImageSet | TextSet) -> None:
         raise SettingsError("there is nothing to look at: the set is empty", given=source.name)
     if subject.hooks:
         raise SettingsError(
-            "the model carries hooks, perhaps of an active vt.patch or vt.steer, which could change what enters the layer",
+            "the model carries hooks, perhaps of an active vt.patch or vt.steer: they could change what enters it",
             given=f"hooks on {', '.join(subject.hooked[:3])}",
             remedy="disentangle outside of the with; finding.remove(subject) takes out what was applied",
         )

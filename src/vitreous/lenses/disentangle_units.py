@@ -60,13 +60,20 @@ class OnCores:
     bias: np.ndarray
 
     def top(self, units: Sequence[int], k: int) -> Iterator[UnitTop]:
-        """Eq. 1: as many units a pass over the rows as memory allows."""
+        """Eq. 1: as many units a pass over the rows as memory allows.
+
+        Units that are not asked for take part in the products of their neighbours: with fewer units these would be
+        rounded another way, and a run that goes on, or shares its units, would not end with the same bytes.
+        """
         held = max(1, HELD // (36 * k))
-        for first in range(0, len(units), held):
-            part = list(units[first : first + held])
-            active = (self.weight[part] @ q.T + self.bias[part, None] for q in self.rows.batches())
-            found = stream_top(active, len(part), k)
-            yield from map(UnitTop, part, found.ids, found.values)
+        for first in range(0, len(self.weight), held):
+            part = slice(first, first + held)
+            if not (wanted := [at for at in units if first <= at < part.stop]):
+                continue
+            here = [at - first for at in wanted]
+            active = ((self.weight[part] @ q.T + self.bias[part, None])[here] for q in self.rows.batches())
+            found = stream_top(active, len(wanted), k)
+            yield from map(UnitTop, wanted, found.ids, found.values)
 
     def splits(self, tops: Iterable[UnitTop], options: Options, examples: int = 0) -> Iterator[tuple[int, UnitSplit]]:
         for at, ids, values in tops:

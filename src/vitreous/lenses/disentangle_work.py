@@ -1,11 +1,14 @@
-"""Units that are done, one file each: a run that was killed goes on where it was and ends with the same bytes."""
+"""Units that are done, one file each: a run that was killed goes on where it was and ends with the same bytes.
+
+Processes that share a folder share its units too. Each takes those that nobody has, and all end with the same finding.
+"""
 
 from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -16,10 +19,12 @@ import numpy as np
 from vitreous.errors import StoreError
 from vitreous.kernels.split_weights import divide
 from vitreous.lenses.disentangle_finding import ABOUT, Disentanglement, Examples
+from vitreous.lenses.disentangle_share import Claim, alone, claim
 from vitreous.provenance import json_bytes, replace_file
 from vitreous.subunits.layers import LinearLayer
 
-ASKED, UNITS = "asked.json", "work"
+ASKED, UNITS, CHOSEN, LOCK = "asked.json", "work", "chosen.json", ".lock"
+BEGUN = {LOCK, UNITS, ASKED, f"{ASKED}.tmp"}  # what is there while another process begins
 
 
 class UnitSplit(NamedTuple):
@@ -88,10 +93,10 @@ class Work:
         """A unit that an earlier run finished."""
         from safetensors.numpy import load
 
-        path = self.folder / f"unit-{unit:06d}.safetensors"
-        if self.kept is None or not path.exists():
+        try:
+            found = load(self._file(unit).read_bytes())
+        except FileNotFoundError:  # not done, or the finding has taken the place of all units
             return None
-        found = load(path.read_bytes())
         clusters, rho, score, noise = found["numbers"].tolist()
         tops = [Examples(*(found[f"{name}.{part}"] for part in Examples._fields)) for name in ("top", "subunit_top")]
         members = np.unpackbits(found["codes"], 1, found["representatives"].shape[1]).astype(bool)
@@ -108,12 +113,51 @@ class Work:
         arrays |= {"numbers": np.array([split.clusters, split.rho, split.score, split.noise])}
         for name, top in (("top", split.top), ("subunit_top", split.subunit_top)):
             arrays |= {f"{name}.{part}": value for part, value in top._asdict().items()}
-        replace_file(self.folder / f"unit-{unit:06d}.safetensors", save(arrays))
+        replace_file(self._file(unit), save(arrays))
+
+    def _file(self, unit: int) -> Path:
+        return self.folder / f"unit-{unit:06d}.safetensors"
+
+    # -- with other processes
+
+    @property
+    def alone(self) -> AbstractContextManager[None]:
+        """What is inside is done by one process at a time."""
+        return nullcontext() if self.kept is None else alone(self.kept / LOCK)
+
+    @property
+    def ended(self) -> bool:
+        """Whether another process has put the finding into the folder."""
+        return self.kept is not None and (self.kept / ABOUT).exists()
+
+    def claim(self, unit: int) -> Claim | None:
+        """A unit to work on, unless another process has it or has done it; to be released when it is written."""
+        if self.ended or self._file(unit).exists():
+            return None
+        try:
+            held = claim(self.folder / f"unit-{unit:06d}.lock")
+        except FileNotFoundError:  # the folder is gone: it has ended
+            return None
+        if held is not None and self._file(unit).exists():  # done just now
+            held.release()
+            return None
+        return held
+
+    def remembered(self, make: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+        """What was settled once for all processes, and for runs that go on; to be asked for `alone`."""
+        path = self.folder / CHOSEN
+        if not path.exists():
+            replace_file(path, json_bytes(make()))
+        return json.loads(path.read_bytes())
 
     def finish(self, finding: Disentanglement) -> None:
         """The finding in place of what was needed to make it."""
-        if self.kept is not None:
-            finding.save(self.kept)
+        if self.kept is None:
+            return
+        with self.alone:
+            if not self.ended:
+                finding.save(self.kept)
+            _tidy(self.kept)
 
 
 @contextmanager
@@ -126,14 +170,21 @@ def open_work(out: str | Path | None, made_of: Mapping[str, Any]) -> Iterator[Wo
     out = Path(out)
     folder, asked = out / UNITS, json_bytes(made_of)
     _refuse_other(out, asked)
-    if (out / ABOUT).exists():
-        shutil.rmtree(folder, ignore_errors=True)  # of a run that was killed while it tidied up
-        yield Work(folder, Disentanglement.load(out), out)
-        return
-    folder.mkdir(parents=True, exist_ok=True)
-    replace_file(out / ASKED, asked)
-    yield Work(folder, None, out)
-    shutil.rmtree(folder, ignore_errors=True)
+    out.mkdir(parents=True, exist_ok=True)
+    with alone(out / LOCK):
+        _refuse_other(out, asked)  # of a process that began meanwhile
+        finished = (out / ABOUT).exists()
+        if finished:
+            _tidy(out)  # after a run that was killed while it did so
+        else:
+            folder.mkdir(parents=True, exist_ok=True)
+            replace_file(out / ASKED, asked)
+    yield Work(folder, Disentanglement.load(out) if finished else None, out)
+
+
+def _tidy(out: Path) -> None:
+    shutil.rmtree(out / UNITS, ignore_errors=True)
+    (out / LOCK).unlink(missing_ok=True)  # whoever waits for it sees that there is nothing left to do
 
 
 def _refuse_other(out: Path, asked: bytes) -> None:
@@ -148,7 +199,7 @@ def _refuse_other(out: Path, asked: bytes) -> None:
                 accepted=str({name: before.get(name) for name in other}),
                 remedy="choose another folder, or ask for the same",
             )
-    elif out.exists() and (found := sorted(path.name for path in out.iterdir())):
+    elif out.exists() and (found := sorted({path.name for path in out.iterdir()} - BEGUN)):
         raise StoreError(f"{out} is not empty and not ours", given=found[:5], accepted="a new or empty folder")
 
 

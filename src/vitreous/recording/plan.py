@@ -66,8 +66,8 @@ class Order:
             raise SettingsError("texts have no input size", given=tuple(self.size))
         if self.subject.hooks:
             raise SettingsError(
-                "the model carries hooks, perhaps of an active vt.patch or vt.steer: a store is known by its model, and "
-                "hooks would change what is recorded without a trace",
+                "the model carries hooks, perhaps of an active vt.patch or vt.steer: a store is known by its model, "
+                "and hooks would change what is recorded without a trace",
                 given=f"hooks on {', '.join(self.subject.hooked[:3])}",
                 remedy="record outside of the with, or remove the hooks",
             )
