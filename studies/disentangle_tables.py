@@ -59,6 +59,7 @@ TRAINING: dict[str, Any] = {
 }
 SHORT = {**TRAINING, "steps": 200, "tokens": 8}
 TOP = 10
+FEW = 4  # units of the ablation that is slow
 Results = dict[str, Any]
 
 
@@ -167,7 +168,7 @@ def _best_match(a: list[np.ndarray], b: list[np.ndarray]) -> float:
 def run_table7(data: Path, work: Path, quick: bool) -> Results:
     made = {}
     for name, make, tokens in (("tin-vit-text", tin_case, 8), ("dinov2s_saliency", dino_case, 16)):
-        made[name] = ablations(make(data), work / name, tokens, 8 if quick else 32)
+        made[name] = ablations(make(data), work / name, tokens, 8 if quick else 16)
     return {"table7": made}
 
 
@@ -195,25 +196,47 @@ def ablations(case: Case, work: Path, tokens: int, units: int) -> Results:
         "min samples 50": {"min_samples": 50},
         f"top-k {k // 2}": {"top_k": k // 2},
     }
-    rows: dict[str, Any] = {}
     weight, bias = layer.matrix()
-    rows["units, not split"] = scores(weight[chosen], bias[chosen], q, y, judged)
+    rows = Kept(work / "rows.json")
+    rows.put("units, not split", lambda: scores(weight[chosen], bias[chosen], q, y, judged))
     for name, change in tqdm(changes.items(), case.name):
         asked = {"top_k": k, "min_cluster_size": size, **base, **change}
-        rows[name] = of_finding(vt.disentangle(case.subject, training.source, LAST, **asked), q, y, judged)
-    reduced = umap_finding(training.source, case.subject, layer, chosen, k, size)
-    rows["UMAP to 5 dimensions"] = (
-        of_finding(reduced, q, y, judged) if reduced is not None else {"note": "no umap here"}
-    )
+        split = lambda asked=asked: vt.disentangle(case.subject, training.source, LAST, **asked)  # noqa: E731
+        rows.put(name, lambda split=split: of_finding(split(), q, y, judged))
     parts = np.maximum(first.counts, 1)
     drawn = [random_partition(weight[chosen], bias[chosen], parts, np.random.default_rng(s))[:2] for s in range(3)]
-    rows["random partition"] = _mean_of([scores(w.astype(np.float32), b, q, y, judged) for w, b in drawn])
+    rows.put("random partition", lambda: _mean_of([scores(w.astype(np.float32), b, q, y, judged) for w, b in drawn]))
+    few = chosen[:FEW]  # UMAP takes a minute a unit
+    asked = {"top_k": k, "min_cluster_size": size, **base, "units": few.tolist()}
+    rows.put(
+        f"ELUDe (leaf), {FEW} of the units",
+        lambda: of_finding(vt.disentangle(case.subject, training.source, LAST, **asked), q, y, judged),
+    )
+    rows.put(
+        f"UMAP to 5 dimensions, the same {FEW} units",
+        lambda: of_finding(umap_finding(training.source, case.subject, layer, few, k, size), q, y, judged),
+    )
     said = {"units": units, "top_k": k, "min_cluster_size": size, "data": case.said}
     said |= {"tokens": tokens, "judge": case.judged_by}
-    return {"settings": {**said, "seconds": round(time.time() - began)}, "rows": rows}
+    return {"settings": {**said, "seconds": round(time.time() - began)}, "rows": rows.found}
 
 
-def of_finding(finding: vt.Disentanglement, q: np.ndarray, y: np.ndarray, judged: np.ndarray) -> Results:
+class Kept:
+    """Rows that are on disk as soon as they are made; those that are there are not made again."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.found: Results = json.loads(path.read_bytes()) if path.exists() else {}
+
+    def put(self, name: str, make: Callable[[], Results]) -> None:
+        if name not in self.found:
+            self.found[name] = make()
+            self.path.write_bytes(json_bytes(self.found))
+
+
+def of_finding(finding: vt.Disentanglement | None, q: np.ndarray, y: np.ndarray, judged: np.ndarray) -> Results:
+    if finding is None:
+        return {"note": "no umap here"}
     alive = np.flatnonzero(~finding.dead)
     found = scores(*finding.weights_of(alive), q, y, judged)
     return found | {"expansion": _rounded(finding.expansion), "noise": _rounded(float(finding.noise.mean()))}

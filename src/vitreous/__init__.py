@@ -91,6 +91,7 @@ if TYPE_CHECKING:
     from vitreous.pages import align_report as align_report
     from vitreous.pages import cut_report as cut_report
     from vitreous.pages import dictionary_report as dictionary_report
+    from vitreous.pages import disentangle_report as disentangle_report
     from vitreous.pages import structure_report as structure_report
     from vitreous.preprocess import Preprocess as Preprocess
     from vitreous.recording import record as record
@@ -163,6 +164,7 @@ _PUBLIC = {
     "dictionary_report": "pages",
     "disentangle": "lenses.disentangle",
     "examine": "examination",
+    "disentangle_report": "pages",
     "gradcam": "baselines.gradcam",
     "gradcams": "baselines.gradcam",
     "group_nodes": "lenses.align_colors",

@@ -7,6 +7,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from vitreous.errors import SettingsError
 from vitreous.preprocess import Preprocess
 from vitreous.provenance import replace_file, start_run
@@ -21,12 +23,11 @@ from vitreous.views.dictionaries import (
     comparison_title,
 )
 from vitreous.views.structure_page import look_at, structure_overview, structure_sections, structure_title
+from vitreous.views.subunits import SplitPictures, subunit_overview, subunit_sections
 
 REGIONS, SHOWN = 4, 4  # regions and pictures in a mosaic by region
 
 if TYPE_CHECKING:
-    import numpy as np
-
     from vitreous.dictionary_comparison import DictionaryComparison
     from vitreous.images import ImageSet
     from vitreous.lenses.align import ChannelAlign
@@ -34,6 +35,9 @@ if TYPE_CHECKING:
     from vitreous.lenses.structure import StructureFinding
     from vitreous.lenses.structure_comparison import Comparison
     from vitreous.responses import Responses
+    from vitreous.labels import Labels
+    from vitreous.lenses.disentangle_finding import Disentanglement
+    from vitreous.models.subject import Subject
     from vitreous.store import Store
     from vitreous.views.panels import Pictures
 
@@ -243,6 +247,46 @@ def _by_region(
 def _store_inputs(stores: Mapping[str, Store]) -> dict[str, str]:
     found = {f"{name}, model": store.manifest.model["fingerprint"] for name, store in stores.items()}
     return found | {f"{name}, data": store.manifest.data["fingerprint"] for name, store in stores.items()}
+
+
+def disentangle_report(
+    finding: Disentanglement,
+    subject: Subject,
+    images: ImageSet,
+    out: str | Path,
+    *,
+    labels: Labels | None = None,
+    merge: float = 0.95,
+    units: int = 6,
+    seed: int = 0,
+    progress: bool = True,
+    """Writes `report.html` and `run.json` into `out`: units and their sub-units by the pictures that move them most.
+
+    `units` are shown whose sub-units are told apart best, and as many that are drawn by lot. Sub-units of different
+    units whose activations correlate above `merge` are taken for one. `labels` are those of `vt.label`, one a sub-unit.
+
+    >>> vt.disentangle_report(finding, subject, images, "page")
+    """
+    from vitreous.subunits.pooled import strongest_in_pictures
+
+    if labels is not None and len(labels) != len(finding):
+        raise SettingsError("labels are one for each sub-unit", given=len(labels), accepted=str(len(finding)))
+    if units < 1:
+        raise SettingsError("a page shows at least one unit", given=units)
+    out = Path(out)
+    said = {"site": finding.site, "merge": merge, "units": units}
+    inputs = {"layer": finding.settings["layer"], "pictures": images.fingerprint}
+    with start_run(out, "disentangle-report", said, seeds={"seed": seed}, inputs=inputs) as run:
+        seen = strongest_in_pictures(finding, subject, images, progress=progress)
+        split = SplitPictures(finding, subject, images, seen, labels, merge)
+        best = np.argsort(-np.nan_to_num(finding.scores, nan=-np.inf), kind="stable")[:units].tolist()
+        rest = np.setdiff1d(np.arange(len(finding.units)), best)
+        drawn = np.sort(np.random.default_rng(seed).permutation(rest)[:units]).tolist()
+        sections = subunit_sections(split, best, drawn)
+        title = f"{subject.name}, {finding.site}: units split"
+        path = write_report(out, title, sections, run, overview=subunit_overview(split))
+        run.note(report=path.name, subunits=len(finding), merged_groups=len(split.merged))
+    return path
 
 
 def _settings(finding: StructureFinding) -> dict[str, object]:
