@@ -30,14 +30,14 @@ REGIONS, SHOWN = 4, 4  # regions and pictures in a mosaic by region
 if TYPE_CHECKING:
     from vitreous.dictionary_comparison import DictionaryComparison
     from vitreous.images import ImageSet
+    from vitreous.labels import Labels
     from vitreous.lenses.align import ChannelAlign
     from vitreous.lenses.align_atlas import Atlas
+    from vitreous.lenses.disentangle_finding import Disentanglement
     from vitreous.lenses.structure import StructureFinding
     from vitreous.lenses.structure_comparison import Comparison
-    from vitreous.responses import Responses
-    from vitreous.labels import Labels
-    from vitreous.lenses.disentangle_finding import Disentanglement
     from vitreous.models.subject import Subject
+    from vitreous.responses import Responses
     from vitreous.store import Store
     from vitreous.views.panels import Pictures
 
@@ -131,7 +131,6 @@ def cut_report(
 
 
 def _look(found: Atlas, images: ImageSet | None, stores: Mapping[str, Store], shown: int) -> Look:
-    import numpy as np
 
     if images is None:
         return Look(found)
@@ -260,6 +259,7 @@ def disentangle_report(
     units: int = 6,
     seed: int = 0,
     progress: bool = True,
+) -> Path:
     """Writes `report.html` and `run.json` into `out`: units and their sub-units by the pictures that move them most.
 
     `units` are shown whose sub-units are told apart best, and as many that are drawn by lot. Sub-units of different

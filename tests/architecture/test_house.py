@@ -25,7 +25,7 @@ FLOORS = (
     {"datasets", "scenery", "attention", "hooks"},
     {"laws", "store"},
     {"subjects", "recording", "subunits"},
-    {"baselines", "dictionary_comparison", "judges", "labels", "lenses", "steering", "training"},
+    {"baselines", "dictionary_comparison", "judges", "labels", "lenses", "steering", "towers", "training"},
     {"examination"},
     {"cards"},
     {"views"},

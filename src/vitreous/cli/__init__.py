@@ -3,6 +3,7 @@
 # in the order in which --help shows them
 from vitreous.cli import recording  # isort: skip
 from vitreous.cli import lenses  # isort: skip
+from vitreous.cli import subunits  # isort: skip
 from vitreous.cli import dictionaries  # isort: skip
 from vitreous.cli import align  # isort: skip
 from vitreous.cli import tokens  # isort: skip
@@ -11,4 +12,4 @@ from vitreous.cli import reports  # isort: skip
 from vitreous.cli import explore  # isort: skip
 from vitreous.cli.options import app
 
-__all__ = ["align", "app", "dictionaries", "explore", "lenses", "recording", "reports", "tokens", "training"]
+__all__ = ["align", "app", "dictionaries", "explore", "lenses", "recording", "reports", "subunits", "tokens", "training"]

@@ -21,6 +21,7 @@ from vitreous.cli.options import (
     parse_settings,
     plain_errors,
 )
+from vitreous.errors import SettingsError
 
 if TYPE_CHECKING:
     from vitreous.store import Store
@@ -87,6 +88,7 @@ def disentangle(
     min_cluster_size: Annotated[int | None, typer.Option(help="Instances of a cluster at least.")] = None,
     expansion: Annotated[float | None, typer.Option(help="Sub-units a unit to aim for.")] = None,
     clusterer: Annotated[str, typer.Option(help="auto, full or exact.")] = "auto",
+    page: Annotated[Path | None, typer.Option(help="Folder for a page of units and sub-units, with pictures.")] = None,
     weights: Weights = None,
     settings: Settings = None,
     seed: Seed = 0,
@@ -105,7 +107,12 @@ def disentangle(
         asked |= {"units": parse_numbers("units", units) or "all", "clusterer": clusterer, "seed": seed}
         many = parse_numbers("tokens", tokens)
         asked |= {"tokens_per_image": many[0] if many else "all", "out": out}
+        if page is not None and not isinstance(source, vt.ImageSet):
+            raise SettingsError("a page shows pictures", given=data, remedy="give pictures, or leave --page out")
         finding = vt.disentangle(subject, source, site, progress=sys.stderr.isatty(), **asked)
+        if page is not None:
+            path = vt.disentangle_report(finding, subject, source, page, seed=seed, progress=sys.stderr.isatty())
+            typer.echo(f"report: {path.resolve()}", err=True)
     facts = disentangle_facts(finding)
     typer.echo(json.dumps(facts, indent=1)) if as_json else print_table(f"{finding.site}: {out.resolve()}", [facts])
 

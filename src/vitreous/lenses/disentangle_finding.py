@@ -150,7 +150,8 @@ class Disentanglement:
         return torch.nn.functional.linear(x, *(torch.from_numpy(w).to(x.device, x.dtype) for w in (weights, biases)))
 
     def duplicates(self, x: np.ndarray, threshold: float = 0.95) -> tuple[np.ndarray, ...]:
-        """Groups of sub-units that say the same: activations on inputs x (instance, input) correlate by the threshold.
+        """Groups of sub-units of different units that say the same: activations on inputs x (instance, input) correlate
+        by the threshold.
 
         Units are split one by one, so a concept can have sub-units in several. A group is a connected component,
         largest first; dead sub-units and those that never change are in none. Activations are linear in x, so that its
@@ -171,6 +172,7 @@ class Disentanglement:
         own = np.sqrt(np.maximum(along.diagonal(), 0))
         alive = ~self.dead & (own > 0)
         close = (along > threshold * np.outer(own, own)) & alive & alive[:, None]
+        close &= self.parents != self.parents[:, None]
         first, second = np.nonzero(close)
         _, group = connected_components(coo_array((np.ones(len(first), bool), (first, second)), shape=close.shape))
         members = [np.flatnonzero(group == number) for number in np.flatnonzero(np.bincount(group) > 1)]

@@ -12,13 +12,16 @@ import numpy as np
 from vitreous.views.panels import Box, Card, Fact, Group, Member, Overview, Pictures, Section, Statement, Table, Tile
 
 if TYPE_CHECKING:
+    from PIL.Image import Image
+
     from vitreous.images import ImageSet
     from vitreous.labels import Labels
     from vitreous.lenses.disentangle_finding import Disentanglement
     from vitreous.models.subject import Subject
+    from vitreous.preprocess import Preprocess
     from vitreous.subunits.pooled import Strongest
 
-OF_UNIT, OF_SUBUNIT = 8, 4  # pictures shown
+OF_UNIT, OF_SUBUNIT = 8, 6  # pictures shown
 GROUPS = 8  # of the same concept in several units
 MOST_SUBUNITS = 12  # shown of one unit
 
@@ -65,8 +68,7 @@ class SplitPictures:
         steps, grid = self.subject.preprocess, self.subject.grid()
         assert steps is not None and grid is not None
         picture = self.images[number]
-        raw = np.asarray(steps(picture.image)).transpose(1, 2, 0) * steps.std + steps.mean
-        pixels = (raw.clip(0, 1) * 255).round().astype(np.uint8)
+        pixels = as_seen(steps, picture.image)
         patch, boxes = place - len(self.subject.prefix), ()
         if 0 <= patch < grid.patches:
             row, column = divmod(patch, grid.columns)
@@ -75,14 +77,20 @@ class SplitPictures:
         return Tile(pixels, f"{picture.id}, activation {value:.2f}", f"{value:.2f}", boxes=boxes)
 
 
+def as_seen(steps: Preprocess, picture: Image) -> np.ndarray:
+    """uint8 (row, column, colour): the picture cut and resized as the model gets it."""
+    raw = np.asarray(steps(picture.convert("RGB"))).transpose(1, 2, 0) * steps.std + steps.mean
+    return (raw.clip(0, 1) * 255).round().astype(np.uint8)
+
+
 def subunit_sections(split: SplitPictures, chosen: Sequence[int], drawn: Sequence[int]) -> list[Section]:
     """Cards of units by position: those whose sub-units are told apart best, and others drawn by lot."""
     sections = [
         Section(
             "units",
             "Units, and what they split into",
-            "Above each unit's pictures stand those of its sub-units. A frame marks the patch; without one it is the class "
-            "token.",
+            "The pictures where a unit is strongest, and below them those of its sub-units. A frame marks the patch; "
+            "without one it is the class token.",
             (
                 Group("Told apart best", tuple(unit_card(split, at) for at in chosen)),
                 Group("Drawn by lot", tuple(unit_card(split, at) for at in drawn)),
@@ -147,8 +155,8 @@ def counts_section(finding: Disentanglement) -> Section:
 def subunit_overview(split: SplitPictures) -> Overview:
     finding, merged = split.finding, sum(len(group) - 1 for group in split.merged)
     lede = (
-        f"{len(finding.units)} units of {finding.site} in {split.subject.name} split into {len(finding)} sub-units whose "
-        "weights add up to the layer's own: the model computes what it always did."
+        f"{len(finding.units)} units of {finding.site} in {split.subject.name} split into {len(finding)} sub-units, "
+        "whose weights add up to the layer's own: the model computes what it always did."
     )
     statements = [Statement(f"{int((finding.counts < 2).sum())} units stay whole.", "counts")]
     if split.merged:
@@ -157,7 +165,7 @@ def subunit_overview(split: SplitPictures) -> Overview:
         )
     return Overview(
         lede,
-        f"Pictures: {len(split.images):,} of {split.images.name}. A cluster is not yet a concept: look at the pictures.",
+        f"{len(split.images):,} pictures of {split.images.name}. A cluster is not yet a concept: look at them.",
         (Member(split.subject.name, finding.site, 0),),
         (
             Fact("sub-units", f"{len(finding):,}", f"{finding.expansion:.2f} a unit"),

@@ -1,0 +1,126 @@
+"""The whole story from the shell: split, name, steer, judge, and a page to look at; and what is refused on the way."""
+
+from __future__ import annotations
+
+import json
+import sys
+import threading
+from pathlib import Path
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+import vitreous as vt
+from vitreous.cli import app
+
+sys.path.insert(0, str(Path(__file__).parent))
+from judge_server import JudgeServer
+
+MODEL, DATA = "bundled:scenes-text", "scenes:80"
+WORDS = ("ring", "star", "heart", "arrow", "red", "teal", "yellow", "striped", "dotted")
+
+
+def run(*words: str) -> str:
+    found = CliRunner().invoke(app, [str(word) for word in words])
+    assert found.exit_code == 0, found.output
+    return found.stdout
+
+
+def refused(*words: str) -> str:
+    found = CliRunner().invoke(app, [str(word) for word in words])
+    assert found.exit_code == 2, found.output
+    return found.stderr
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory) -> Path:
+    """Units 2, 9 and 10 split, with a page, and a vocabulary."""
+    out = tmp_path_factory.mktemp("story")
+    asked = ["--units", "2,9,10", "--tokens", "20", "--min-cluster-size", "20", "--out", out / "split"]
+    facts = json.loads(run("disentangle", MODEL, DATA, *asked, "--page", out / "page", "--json"))
+    assert facts["sub-units"] > 3
+    (out / "words.txt").write_text("\n".join(WORDS))
+    return out
+
+
+@pytest.fixture(scope="module")
+def labels(folder) -> Path:
+    out = folder / "labels.npz"
+    given = ["--subunits", folder / "split", "--vocabulary", folder / "words.txt", "--out", out]
+    said = json.loads(
+        run("label", MODEL, DATA, *given, "--towers", "bundled", "--top", "15", "--chance", "1", "--json")
+    )
+    assert {row["label"] for row in said["sure"]} <= set(WORDS)
+    return out
+
+
+def test_a_page_shows_units_and_subunits(folder):
+    page = (folder / "page" / "report.html").read_text()
+    finding = vt.Disentanglement.load(folder / "split")
+    for unit in finding.units:
+        assert f"Unit {unit}" in page
+        for at in range(len(finding.subunits(unit)) if len(finding.subunits(unit)) < 12 else 0):
+            assert f"unit {unit}, sub-unit {at}" in page
+
+
+def test_labels_are_one_for_each_subunit(folder, labels):
+    found = vt.Labels.load(labels)
+    assert len(found) == len(vt.Disentanglement.load(folder / "split")) and found.vocabulary == WORDS
+
+
+def test_embeddings_of_any_pair_of_towers_will_do(folder, tmp_path):
+    rng = np.random.default_rng(0)
+    np.savez(tmp_path / "pair.npz", pictures=rng.normal(size=(80, 6)), words=rng.normal(size=(len(WORDS), 6)))
+    given = ["--subunits", folder / "split", "--vocabulary", folder / "words.txt", "--out", tmp_path / "l.npz"]
+    run("label", MODEL, DATA, *given, "--embeddings", tmp_path / "pair.npz", "--top", "15")
+    assert vt.Labels.load(tmp_path / "l.npz").settings["channels"] == 6
+    (tmp_path / "no.npz").write_text("x")
+    assert "no embeddings in this file" in refused("label", MODEL, DATA, *given, "--embeddings", tmp_path / "no.npz")
+    assert "from one place" in refused("label", MODEL, DATA, *given)
+    assert "no such towers" in refused("label", MODEL, DATA, *given, "--towers", "clip")
+
+
+def test_steering_draws_before_and_after(folder, labels, tmp_path):
+    word = next(name for name in vt.Labels.load(labels).names if name)
+    reads = ["--towers", "bundled", "--vocabulary", folder / "words.txt"]
+    given = ["--subunits", folder / "split", *reads, "--out", tmp_path / "steered.png", "--prefix", "--json"]
+    by_label = ["--suppress", word, "--labels", labels, "--gamma", "-20"]
+    said = json.loads(run("steer", MODEL, DATA, *given, *by_label))
+    assert said["subunits"] >= 1 and said["largest_change"] > 0 and said["pictures"] == 4
+    assert (tmp_path / "steered.png").read_bytes()[1:4] == b"PNG"
+    assert json.loads(run("steer", MODEL, DATA, *given, "--amplify", "0", "--patches", "5"))["subunits"] == 1
+    assert "nothing to steer" in refused("steer", MODEL, DATA, *given)
+    assert "no such sub-unit" in refused("steer", MODEL, DATA, *given, "--amplify", "9999")
+    bare = ["--subunits", folder / "split", "--out", tmp_path / "no.png", "--amplify", "0"]
+    assert "has no classes to say" in refused("steer", MODEL, DATA, *bare)
+
+
+def test_the_coherence_judge_ranks_units_and_subunits(folder):
+    given = ["--subunits", folder / "split", "--pairs", "10"]
+    said = run("judge", MODEL, DATA, *given, "--embedding", "bundled:scenes-contrast")
+    assert "coherence judge" in said and "LLM Rank" not in said
+    assert all(name in said for name in ("units", "sub-units", "any pictures"))
+    assert "one kind of judge" in refused("judge", MODEL, DATA, *given)
+    assert "MODEL@ADDRESS" in refused("judge", MODEL, DATA, *given, "--endpoint", "http://localhost:1/v1")
+
+
+def test_llm_rank_asks_an_endpoint_and_keeps_what_it_said(folder, tmp_path):
+    with JudgeServer() as server:
+        thread = threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True)
+        thread.start()
+        given = ["--subunits", folder / "split", "--pairs", "2", "--journal", tmp_path / "answers.jsonl"]
+        said = run("judge", MODEL, DATA, *given, "--endpoint", f"seer@{server.url}")
+        asked = len(server.asked)
+        assert "LLM Rank" in said and asked == 3 * 2 * 2  # pairs of methods, of units, and both orders
+        assert run("judge", MODEL, DATA, *given, "--endpoint", f"seer@{server.url}") == said
+        assert len(server.asked) == asked
+        server.released.set()
+        server.shutdown()
+        thread.join()
+
+
+def test_another_model_is_refused(folder, tmp_path):
+    given = ["--subunits", folder / "split", "--embedding", "bundled:scenes-mae"]
+    assert "are not those that were split" in refused("judge", "bundled:scenes-contrast", DATA, *given)
+    assert "no disentanglement here" in refused("judge", MODEL, DATA, "--subunits", tmp_path, *given[2:])
