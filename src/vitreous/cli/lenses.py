@@ -110,7 +110,7 @@ def disentangle(
         if page is not None and not isinstance(source, vt.ImageSet):
             raise SettingsError("a page shows pictures", given=data, remedy="give pictures, or leave --page out")
         finding = vt.disentangle(subject, source, site, progress=sys.stderr.isatty(), **asked)
-        if page is not None:
+        if page is not None and isinstance(source, vt.ImageSet):
             path = vt.disentangle_report(finding, subject, source, page, seed=seed, progress=sys.stderr.isatty())
             typer.echo(f"report: {path.resolve()}", err=True)
     facts = disentangle_facts(finding)

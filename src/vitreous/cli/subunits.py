@@ -132,12 +132,16 @@ def steer(
         asked: dict[str, Any] = {"alpha": alpha, "gamma": gamma, "top_units": top_units, "prefix": prefix}
         asked |= {"patches": patches if patches == "all" else _whole(patches), "chance": chance}
         asked |= {"labels": None if labels is None else vt.Labels.load(labels)}
-        both = {"amplify": [_concept(c) for c in amplify or []], "suppress": [_concept(c) for c in suppress or []]}
+        both: dict[str, Any] = {
+            "amplify": [_concept(c) for c in amplify or []],
+            "suppress": [_concept(c) for c in suppress or []],
+        }
         with vt.steer(subject, finding, **both, **asked) as steering:
             after = says(x)
         grid = subject.grid()
         if grid is None:
             raise SettingsError(f"{subject.name} reads texts; this command draws pictures", given=model)
+        names = names or [f"class {k}" for k in range(before.shape[-1])]
         card = steering_card(steering, _as_seen(subject, chosen), grid, before, after, names)
         out.parent.mkdir(parents=True, exist_ok=True)
         replace_file(out, to_png(card))
@@ -247,7 +251,7 @@ def _towers(name: str | None, device: str) -> Towers:
 def _reader(
     subject: Subject, towers: str | None, vocabulary: Path | None, device: str
 ) -> tuple[Callable[[Any], np.ndarray], list[str]]:
-    """From inputs to scores (picture, class), and the names of the classes."""
+    """From inputs to scores (picture, class), and the names of the classes; none if they are numbers."""
     import torch
 
     from vitreous.labels import read_vocabulary
@@ -270,9 +274,7 @@ def _reader(
         with torch.no_grad():
             return subject(x).float().softmax(-1).cpu().numpy()
 
-    with torch.no_grad():
-        count = subject(torch.zeros_like(subject.inputs(torch.zeros(1, 3, *subject.preprocess.size)))).shape[-1]
-    return classes, [f"class {k}" for k in range(count)]
+    return classes, []
 
 
 def _label_rows(finding: Disentanglement, found: Labels, chance: float) -> list[dict[str, Any]]:

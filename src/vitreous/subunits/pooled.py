@@ -46,6 +46,8 @@ def strongest_in_pictures(
         raise SettingsError(
             "the model carries hooks", given=subject.hooked[:3], remedy="leave vt.steer or vt.patch first"
         )
+    if subject.preprocess is None:
+        raise SettingsError(f"{subject.name} reads texts; pictures are looked at here", given=images.name)
     if not len(images):
         raise SettingsError("there are no pictures to look at", given=images.name)
     weight, bias = (torch.from_numpy(part).to(subject.device) for part in finding.dense)

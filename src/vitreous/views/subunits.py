@@ -69,7 +69,8 @@ class SplitPictures:
         assert steps is not None and grid is not None
         picture = self.images[number]
         pixels = as_seen(steps, picture.image)
-        patch, boxes = place - len(self.subject.prefix), ()
+        patch = place - len(self.subject.prefix)
+        boxes: tuple[Box, ...] = ()
         if 0 <= patch < grid.patches:
             row, column = divmod(patch, grid.columns)
             high, wide = pixels.shape[0] / grid.rows, pixels.shape[1] / grid.columns
