@@ -90,6 +90,8 @@ def test_steering_draws_before_and_after(folder, labels, tmp_path):
     assert said["subunits"] >= 1 and said["largest_change"] > 0 and said["pictures"] == 4
     assert (tmp_path / "steered.png").read_bytes()[1:4] == b"PNG"
     assert json.loads(run("steer", MODEL, DATA, *given, "--amplify", "0", "--patches", "5"))["subunits"] == 1
+    near = json.loads(run("steer", MODEL, DATA, *given, "--labels", labels, "--suppress", "green", "--nearest"))
+    assert near["subunits"] > 1  # no label, but labels are near it
     assert "nothing to steer" in refused("steer", MODEL, DATA, *given)
     assert "no such sub-unit" in refused("steer", MODEL, DATA, *given, "--amplify", "9999")
     bare = ["--subunits", folder / "split", "--out", tmp_path / "no.png", "--amplify", "0"]

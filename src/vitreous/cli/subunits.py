@@ -94,16 +94,15 @@ def steer(
     data: Data,
     subunits: Subunits,
     out: Annotated[Path, typer.Option(help="PNG of pictures before and after.")],
-    amplify: Annotated[list[str] | None, typer.Option(help="A label, or a sub-unit's number; may be repeated.")] = None,
-    suppress: Annotated[
-        list[str] | None, typer.Option(help="A label, or a sub-unit's number; may be repeated.")
-    ] = None,
+    amplify: Annotated[list[str] | None, typer.Option(help="A label or a sub-unit's number; repeatable.")] = None,
+    suppress: Annotated[list[str] | None, typer.Option(help="A label or a sub-unit's number; repeatable.")] = None,
     labels: Annotated[Path | None, typer.Option(help="What `label` wrote.")] = None,
     alpha: Annotated[float, typer.Option(help="Factor of amplified sub-units.")] = 5.0,
     gamma: Annotated[float, typer.Option(help="Factor of suppressed sub-units.")] = -5.0,
     top_units: Annotated[int, typer.Option(help="Sub-units that a label stands for at most.")] = 50,
     patches: Annotated[str, typer.Option(help="'all', or how many patches of a sub-unit, the strongest.")] = "all",
     prefix: Annotated[bool, typer.Option(help="Steer class and register tokens too.")] = False,
+    nearest: Annotated[bool, typer.Option(help="Take the nearest labels, in the words' space of --towers.")] = False,
     chance: Annotated[float, typer.Option(help="Leave out labels that may be luck.")] = 1.0,
     towers: TowersOption = None,
     vocabulary: Vocabulary = None,
@@ -132,17 +131,12 @@ def steer(
         asked: dict[str, Any] = {"alpha": alpha, "gamma": gamma, "top_units": top_units, "prefix": prefix}
         asked |= {"patches": patches if patches == "all" else _whole(patches), "chance": chance}
         asked |= {"labels": None if labels is None else vt.Labels.load(labels)}
-        both: dict[str, Any] = {
-            "amplify": [_concept(c) for c in amplify or []],
-            "suppress": [_concept(c) for c in suppress or []],
-        }
-        with vt.steer(subject, finding, **both, **asked) as steering:
+        asked |= {"embed": _towers(towers, device).text if nearest else None}
+        asked |= {"amplify": _concepts(amplify), "suppress": _concepts(suppress)}
+        with vt.steer(subject, finding, **asked) as steering:
             after = says(x)
-        grid = subject.grid()
-        if grid is None:
-            raise SettingsError(f"{subject.name} reads texts; this command draws pictures", given=model)
         names = names or [f"class {k}" for k in range(before.shape[-1])]
-        card = steering_card(steering, _as_seen(subject, chosen), grid, before, after, names)
+        card = steering_card(steering, _as_seen(subject, chosen), subject.grid() or (1, 1), before, after, names)
         out.parent.mkdir(parents=True, exist_ok=True)
         replace_file(out, to_png(card))
     moved = int((before.argmax(1) != after.argmax(1)).sum())
@@ -244,7 +238,8 @@ def _space(
 def _towers(name: str | None, device: str) -> Towers:
     from vitreous.towers import open_towers
 
-    assert name is not None
+    if name is None:
+        raise SettingsError("words have no space yet", remedy="--towers bundled, or --towers hf:FOLDER")
     return open_towers(name, device)
 
 
@@ -323,8 +318,8 @@ def _chat(text: str, key_variable: str | None) -> Any:
     return vt.ChatJudge(address, name, key_variable=key_variable)
 
 
-def _concept(text: str) -> str | int:
-    return int(text) if text.isdigit() else text
+def _concepts(texts: list[str] | None) -> list[str | int]:
+    return [int(text) if text.isdigit() else text for text in texts or []]
 
 
 def _whole(text: str) -> int:

@@ -22,7 +22,7 @@ ratios hold, down to the floors below.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, fields
 from pathlib import Path
 from time import sleep
 from typing import TYPE_CHECKING, Any, Literal
@@ -40,7 +40,7 @@ from vitreous.lenses.disentangle_share import Claims
 from vitreous.lenses.disentangle_units import OnCores, Options, Route
 from vitreous.lenses.disentangle_work import UnitSplit, Work, assemble, open_work
 from vitreous.models.subject import Subject
-from vitreous.subunits.layers import chosen_units, find_layer
+from vitreous.subunits.layers import LinearLayer, chosen_units, find_layer
 
 if TYPE_CHECKING:
     import torch
@@ -113,18 +113,23 @@ def disentangle(
             rows = open_rows(subject, layer, source, tokens_per_image, seed, work.folder, progress)
             route = _route(rows, weight, bias, where, clusterer, progress)
             chosen = work.remembered(lambda: _options(asked, route, len(rows), len(which), progress))
-        reached = chosen.pop("sampled_expansion")
-        options = Options(**chosen)
-        splits = _split_all(route, which, options, work, progress)
-        if splits is None:
-            return Disentanglement.load(work.folder.parent)
-        settings = {**made_of, **asdict(options), "instances": len(rows), "sampled_expansion": reached}
-        finding = assemble(layer, which, weight, bias, splits, settings)
-        work.finish(finding)
-    return finding
+        return _found(route, layer, which, work, made_of | {"instances": len(rows)} | chosen, progress)
 
 
 # -- all units
+
+
+def _found(
+    route: Route, layer: LinearLayer, which: np.ndarray, work: Work, settings: dict[str, Any], progress: bool
+) -> Disentanglement:
+    """The finding, by this process or by another that was faster."""
+    options = Options(**{part.name: settings[part.name] for part in fields(Options)})
+    splits = _split_all(route, which, options, work, progress)
+    if splits is None:
+        return Disentanglement.load(work.folder.parent)
+    finding = assemble(layer, which, *(part[which] for part in layer.matrix()), splits, settings)
+    work.finish(finding)
+    return finding
 
 
 def _route(
