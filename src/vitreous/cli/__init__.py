@@ -12,4 +12,15 @@ from vitreous.cli import reports  # isort: skip
 from vitreous.cli import explore  # isort: skip
 from vitreous.cli.options import app
 
-__all__ = ["align", "app", "dictionaries", "explore", "lenses", "recording", "reports", "subunits", "tokens", "training"]
+__all__ = [
+    "align",
+    "app",
+    "dictionaries",
+    "explore",
+    "lenses",
+    "recording",
+    "reports",
+    "subunits",
+    "tokens",
+    "training",
+]
