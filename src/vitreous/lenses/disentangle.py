@@ -127,7 +127,8 @@ def _found(
     splits = _split_all(route, which, options, work, progress)
     if splits is None:
         return Disentanglement.load(work.folder.parent)
-    finding = assemble(layer, which, *(part[which] for part in layer.matrix()), splits, settings)
+    weight, bias = layer.matrix()
+    finding = assemble(layer, which, weight[which], bias[which], splits, settings)
     work.finish(finding)
     return finding
 
