@@ -57,11 +57,11 @@ function Column({ structure, depth }: { structure: NonNullable<Card["structure"]
 export function Structure({ card }: { card: Card }) {
   const structure = card.structure;
   const [all, setAll] = useState(false);
-  if (!structure || structure.cluster === null) return null;
+  if (!structure || (structure.cluster === null && !structure.mates.length)) return null;
   const mates = all ? structure.mates : structure.mates.slice(0, 8);
   return (
-    <div class="panel structure">
-      <div>
+    <div class={`panel structure ${structure.cluster === null ? "lonely" : ""}`}>
+      {structure.cluster !== null && <div>
         <Column structure={structure} depth={modelOf(card.model)?.depth ?? 1} />
         <p class="quiet">
           Cluster {structure.cluster}, {count(structure.size, "member")}
@@ -69,9 +69,9 @@ export function Structure({ card }: { card: Card }) {
           {structure.anchor && ` (${name(structure.anchor)})`}.
           {structure.inefficient && " The same thing is held more than once in a layer."}
         </p>
-      </div>
+      </div>}
       <div>
-        <h3>Nearest mates</h3>
+        <h3>{structure.cluster === null ? "The nearest places, none near enough" : "Nearest mates"}</h3>
         <ul class="mates">
           {mates.map((mate, i) => (
             <li key={i}>

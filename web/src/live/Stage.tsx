@@ -125,7 +125,12 @@ export function Stage({ model, picture, token, onToken, onPick, busy, children }
           }}
         />
       )}
-      {busy && <span class="spinner corner" role="status" aria-label="Computing" />}
+      {busy && (
+        <span class="waiting" role="status">
+          <span class="spinner" aria-hidden="true" />
+          the model is looking
+        </span>
+      )}
     </div>
   );
 }

@@ -9,7 +9,8 @@ import { useData } from "../source";
 import { notes } from "../state";
 import type { Card, Model, SubUnit, Units } from "../types";
 
-const MOST = 4;
+const MOST = 10;
+const SHOWN = 8; // classes: those that change most
 
 /** Asks again a moment after the last slider moved; an answer that comes too late is dropped. */
 function useSteered(model: Model, picture: PictureId, block: number, factors: Map<string, number>, prefix: boolean) {
@@ -37,13 +38,16 @@ function useSteered(model: Model, picture: PictureId, block: number, factors: Ma
   return got;
 }
 
+const fine = (share: number) => `${(100 * share).toFixed(1)} %`;
+
 function Classes({ answer }: { answer: Steered }) {
   const { classes, before, after } = answer;
   if (!classes || !before || !after) return <p class="quiet">This model has no classes; the maps show what changes.</p>;
   const order = classes
     .map((name, i) => ({ name, before: before[i] ?? 0, after: after[i] ?? 0 }))
-    .sort((a, b) => Math.max(b.before, b.after) - Math.max(a.before, a.after))
-    .slice(0, 6);
+    .sort((a, b) => Math.abs(b.after - b.before) - Math.abs(a.after - a.before) || b.after - a.after)
+    .slice(0, SHOWN)
+    .sort((a, b) => b.after - a.after);
   return (
     <ul class="classes" aria-label="Class probabilities before and after">
       {order.map((row) => (
@@ -54,7 +58,7 @@ function Classes({ answer }: { answer: Steered }) {
             <i class="is" style={{ width: `${100 * row.after}%` }} />
           </span>
           <span class="num">
-            {percent(row.before)} → <b>{percent(row.after)}</b>
+            {fine(row.before)} → <b>{fine(row.after)}</b>
           </span>
         </li>
       ))}
@@ -121,7 +125,7 @@ function Sliders({ card, model, picture, src }: { card: Card; model: Model; pict
             </p>
           </>
         ) : (
-          !got.error && <p class="quiet">Move a slider: 0 takes the sub-unit out, 1 leaves it as it is, {MOST} makes it four times as strong.</p>
+          !got.error && <p class="quiet">Move a slider: 0 takes the sub-unit out, 1 leaves it as it is, {MOST} makes it ten times as strong.</p>
         )}
       </div>
       <label class="check">

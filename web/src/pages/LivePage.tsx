@@ -88,7 +88,7 @@ function Bench({ index, place }: { index: Index; place: Place }) {
   return (
     <div class="bench">
       <div class="bench-left">
-        <Stage model={model} picture={picture} token={token} onToken={setOver} onPick={(t) => setHeld(held === t && tab === "maps" ? null : t)} busy={!got.maps && !got.error}>
+        <Stage model={model} picture={picture} token={token} onToken={setOver} onPick={(t) => setHeld(held === t && tab === "maps" ? null : t)} busy={tab === "segments" ? !cut && !cutError : tab === "maps" && !got.maps && !got.error}>
           {tab === "segments" ? <SegmentLayer cut={cut} over={patch !== null && patch >= 0 ? (cut?.labels[patch] ?? null) : null} /> : tab === "maps" && <MapLayer got={got} token={token} />}
         </Stage>
         {tab !== "steer" && (

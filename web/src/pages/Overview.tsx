@@ -64,7 +64,7 @@ function Best({ index }: { index: Index }) {
 function Lenses({ index }: { index: Index }) {
   return (
     <section class="part">
-      <h2>{index.lenses.length === 4 ? "Four lenses" : "Lenses"}</h2>
+      <h2>Look closer</h2>
       <div class="lens-cards">
         {index.lenses.map((lens) => (
           <a key={lens.name} class={`lens-card ${lens.there ? "" : "absent"}`} href={to("lens", [lens.name])}>

@@ -15,6 +15,9 @@ function Item({ href, on, children }: { href: string; on: boolean; children: Com
   );
 }
 
+/** Pages beside those of the four lenses are reached from the overview; the bar has no room for all. */
+const LENSES = ["structure", "disentangle", "align", "tokens"];
+
 function Navigation() {
   const { route } = address.value;
   const models = index.value?.models ?? [];
@@ -26,7 +29,7 @@ function Navigation() {
       <Item href="#/units" on={route.page === "units" || route.page === "unit"}>
         Units
       </Item>
-      {index.value?.lenses.map((lens) => (
+      {index.value?.lenses.filter((lens) => LENSES.includes(lens.name)).map((lens) => (
         <Item key={lens.name} href={to("lens", [lens.name])} on={route.page === "lens" && route.name === lens.name}>
           {lens.title}
         </Item>
