@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,27 +9,15 @@ import pytest
 
 pytest.importorskip("playwright.sync_api", reason="playwright is not installed: pip install 'vitreous[dev]'")
 
+from browser_flags import FLAGS, find_chromium
 from made_site import Plan, write_made_site
 from opened_page import Opened, opened
 from playwright.sync_api import Browser, sync_playwright
 
-NAMES = ("chromium", "chromium-browser", "google-chrome", "chrome")
-FLAGS = (
-    "--no-sandbox",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-    "--no-first-run",
-    "--use-gl=angle",
-    "--use-angle=swiftshader",  # WebGL without a graphics card
-    "--enable-unsafe-swiftshader",
-    "--ignore-gpu-blocklist",
-)
-
 
 @pytest.fixture(scope="session")
 def chromium() -> Iterator[Browser]:
-    path = os.environ.get("CHROMIUM") or next((found for name in NAMES if (found := shutil.which(name))), None)
+    path = find_chromium()
     if path is None:
         pytest.skip("Chromium is not installed: `make test-browser` as root, or set CHROMIUM to its path")
     with sync_playwright() as play:

@@ -2,7 +2,7 @@ import { describe, expect, it } from "vitest";
 
 import { bytesOf, floatsOf, shortsOf } from "../src/bytes";
 import { smooth } from "../src/heat";
-import { centred, cloudFrom, pathOf, picturesOf, ways, type Cloud } from "../src/map/cloud";
+import { centred, cloudFrom, pathOf, picturesOf, seeded, ways, type Cloud } from "../src/map/cloud";
 import { parse, to, toUnit } from "../src/route";
 import { find, readAsked } from "../src/search";
 import { scriptOf } from "../src/source";
@@ -105,6 +105,13 @@ describe("the space", () => {
     centred(x, y);
     expect(Math.max(...x.map(Math.abs), ...y.map(Math.abs))).toBeLessThanOrEqual(1);
     expect((x[1] ?? 0) - (x[0] ?? 0)).toBeCloseTo(((y[2] ?? 0) - (y[0] ?? 0)) / 1);
+  });
+  it("lays patches at one place around it, the first in the middle", () => {
+    const [x, y] = [new Float32Array([0.5, 0.5, 0.5, -1]), new Float32Array(4)];
+    seeded(x, y);
+    expect(new Set(x).size).toBe(4);
+    expect([x[0], x[3]]).toEqual([0.5, -1]);
+    expect(Math.max(...y.map(Math.abs))).toBeLessThan(0.01);
   });
   it("reads the explorer's bytes", () => {
     const columns: [string, ArrayLike<number> & ArrayBufferView][] = [["x", new Float32Array([0, 1])], ["y", new Float32Array([2, 3])], ["picture", new Uint16Array([500, 2])]];

@@ -27,6 +27,12 @@ function scaleOf(paths: Path[], points: Point[]): Scale {
   };
 }
 
+/** "block 7" for blocks.7.attn.out */
+function short(layer: string | undefined): string {
+  const match = /^blocks\.(\d+)/.exec(layer ?? "");
+  return match ? `block ${match[1]}` : (layer ?? "");
+}
+
 function Trace({ path, scale, points, hover }: { path: Path; scale: Scale; points: Point[]; hover: (point: Point | null) => void }) {
   const at = path.x.map((x, i) => [scale.x(x), scale.y(path.y[i] ?? 0)] as const);
   const own = modelOf(path.model);
@@ -45,12 +51,12 @@ function Trace({ path, scale, points, hover }: { path: Path; scale: Scale; point
         ))}
         {at[0] && (
           <text x={at[0][0] + 9} y={at[0][1] + 4}>
-            {path.layers[0]}
+            {short(path.layers[0])}
           </text>
         )}
         {last > 0 && at[last] && (
           <text x={at[last][0] + 11} y={at[last][1] + 4}>
-            {path.layers[last]}
+            {short(path.layers[last])}
           </text>
         )}
       </svg>

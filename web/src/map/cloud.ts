@@ -20,6 +20,22 @@ export interface Cloud {
 
 export const NONE = 255;
 
+const SPREAD = 0.0016; // of half the width, from one patch to the next
+const GOLDEN = Math.PI * (3 - Math.sqrt(5));
+
+/** Patches at the very same place are laid around it like the seeds of a sunflower: all can be seen and touched. */
+export function seeded(x: Float32Array, y: Float32Array): void {
+  const taken = new Map<string, number>();
+  for (let i = 0; i < x.length; i++) {
+    const key = `${x[i]} ${y[i]}`;
+    const k = taken.get(key) ?? 0;
+    taken.set(key, k + 1);
+    if (!k) continue;
+    x[i] = (x[i] ?? 0) + SPREAD * Math.sqrt(k) * Math.cos(k * GOLDEN);
+    y[i] = (y[i] ?? 0) + SPREAD * Math.sqrt(k) * Math.sin(k * GOLDEN);
+  }
+}
+
 /** Both axes on one scale, the middle at 0, the longer side from -1 to 1. */
 export function centred(x: Float32Array, y: Float32Array): void {
   const ends = (values: Float32Array) => {
@@ -57,6 +73,7 @@ export function cloudOf(file: CloudFile): Cloud {
     labels: file.labels ?? [],
   };
   centred(cloud.x, cloud.y);
+  seeded(cloud.x, cloud.y);
   return cloud;
 }
 
@@ -94,6 +111,7 @@ export function cloudFrom(bytes: Uint8Array): Cloud {
     labels: head.labels ?? [],
   };
   centred(cloud.x, cloud.y);
+  seeded(cloud.x, cloud.y);
   return cloud;
 }
 

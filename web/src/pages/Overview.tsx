@@ -1,23 +1,56 @@
+import { unitName } from "../format";
 import { Code } from "../parts/Copy";
-import { TileView } from "../parts/Thumb";
+import { Frame, TileView } from "../parts/Thumb";
 import { UnitCell } from "../parts/UnitCell";
-import { to } from "../route";
+import { to, toUnit } from "../route";
 import { find } from "../search";
 import { useData } from "../source";
 import { notes } from "../state";
 import type { Index, Units } from "../types";
 
 const BEST = 12;
+const HERO = 9;
+
+function clearest(index: Index, units: Units): number[] {
+  const asked = { q: "", model: "", block: "", only: ["alive"], sort: "evidence" as const };
+  return find(units, index.models.map((m) => m.name), notes.value, asked);
+}
+
+/** The clearest units light up what they answer to; until they are read, the pictures that the report chose. */
+function HeroTiles({ index }: { index: Index }) {
+  const units = useData<Units>("units");
+  const best = units.state === "ready" ? clearest(index, units.value).slice(0, HERO) : [];
+  if (units.state === "ready" && best.length === HERO)
+    return (
+      <div class="hero">
+        {best.map((i) => {
+          const name = units.value.label[i] ?? unitName(units.value.id[i] ?? "");
+          return (
+            <a key={i} href={toUnit(units.value.id[i] ?? "")} title={name}>
+              <Frame picture={units.value.top[i] ?? 0} heat={units.value.heat[i]} model={index.models[units.value.model[i] ?? 0]} label={`Strongest picture of ${name}`} sharp />
+            </a>
+          );
+        })}
+      </div>
+    );
+  if (!index.overview.hero.length) return null;
+  return (
+    <div class="hero">
+      {index.overview.hero.slice(0, HERO).map((tile, i) => (
+        <TileView key={i} tile={{ ...tile, value: null, caption: undefined }} model={tile.model ?? index.models[0]?.name ?? ""} />
+      ))}
+    </div>
+  );
+}
 
 function Hero({ index }: { index: Index }) {
   const { overview } = index;
-  const model = index.models[0]?.name ?? "";
   return (
     <section class="opening">
       <div class="wrap opening-row">
         <div>
           <p class="eyebrow">{index.models.map((m) => m.name).join(" · ")}</p>
-          <h1 tabIndex={-1}>{index.title}</h1>
+          <h1 tabIndex={-1}>{index.title.replaceAll("-", "\u2011")}</h1>
           <p class="lede">{overview.lede}</p>
           <p class="actions">
             <a class="button strong" href="#/units">
@@ -28,13 +61,7 @@ function Hero({ index }: { index: Index }) {
             </a>
           </p>
         </div>
-        {overview.hero.length > 0 && (
-          <div class="hero">
-            {overview.hero.slice(0, 9).map((tile, i) => (
-              <TileView key={i} tile={{ ...tile, value: null, caption: undefined }} model={tile.model ?? model} />
-            ))}
-          </div>
-        )}
+        <HeroTiles index={index} />
       </div>
     </section>
   );
@@ -43,8 +70,7 @@ function Hero({ index }: { index: Index }) {
 function Best({ index }: { index: Index }) {
   const units = useData<Units>("units");
   if (units.state !== "ready" || !units.value.id.length) return null;
-  const asked = { q: "", model: "", block: "", only: ["alive"], sort: "evidence" as const };
-  const best = find(units.value, index.models.map((m) => m.name), notes.value, asked).slice(0, BEST);
+  const best = clearest(index, units.value).slice(0, BEST);
   return (
     <section class="part">
       <div class="part-head">
