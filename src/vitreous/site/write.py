@@ -73,7 +73,7 @@ def app_files() -> dict[str, str]:
             raise SettingsError(
                 "the front end is not built",
                 given=f"no site/app/{name} in the package",
-                remedy="install a release, or in a clone: make web",
+                remedy="install a release, or in a clone: make front",
             )
         found[name] = part.read_text(encoding="utf-8")
     return found
