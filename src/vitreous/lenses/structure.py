@@ -197,7 +197,9 @@ def _checked(features: np.ndarray, bins: int, transform: str = "grouped_rank") -
         raise SettingsError("bins out of range", given=bins, accepted=f"a whole number from 2 to {MOST_BINS}")
     if transform == "grouped_rank" and len(features) < bins:
         raise SettingsError(
-            "fewer samples than bins", given=f"{len(features)} samples, {bins} bins", remedy="record more samples"
+            "fewer samples than bins",
+            given=f"{len(features)} samples, {bins} bins",
+            remedy="record more samples, or use fewer bins",
         )
     if len(features) < 2:
         raise SettingsError("fewer than two samples", given=len(features), remedy="record more samples")
