@@ -10,12 +10,12 @@ Maps of all patch tokens after the last block are clustered (vt.segment) and sco
 - bsds500_test: covering and boundary F against all people, for 2 to 12 segments.
 
 The lens comes with the paper's sum, energy and learned w, and with two that are ours, of length 1 (see the .md): the
-sum scaled so, and the norm. Beside it stand attention rollout and raw
-attention clustered in the same way, k-means of patch features, and maps of classes cut in two by Otsu's threshold:
-Grad-CAM++ and Chefer, of mean saliency for dinov2s_saliency and of the predicted class for tin-vit-text. Controls: the
-lens on shuffled weights, k-means of colour and place, and of place alone. dinov2s_saliency was trained to predict
-saliency: its own map is a reference, no rival. Label maps are kept in FOLDER. Writes tokens_segments.json, .md and .png
-under --out.
+sum scaled so, and the norm. Linkages stand beside each other, and "lift": what counts more for a token than on average
+(see vt.segment). Rivals: attention rollout and raw attention clustered in the same way, k-means of patch features, and
+maps of classes cut in two by Otsu's threshold: Grad-CAM++ and Chefer, of mean saliency for dinov2s_saliency and of the
+predicted class for tin-vit-text. Controls: the lens on shuffled weights, k-means of colour and place, and of place
+alone. dinov2s_saliency was trained to predict saliency: its own map is a reference, no rival. Label maps are kept in
+FOLDER. Writes tokens_segments.json, .md and .png under --out.
 
 Few pictures, small ones: about 70 patches of the picture's own shape for dinov2s_saliency, 8 x 8 at 64 pixels for
 tin-vit-*. The intervals say what that costs.
@@ -57,6 +57,13 @@ from vitreous.views.tokens import segment_panel
 OUT = Path(__file__).parent / "results"
 PICTURES, LEARNED, FIXED, SCALES = 8, 12, 6, (2, 3, 4, 6, 8, 12)
 CLASSES, PEOPLE = ("voc_animals", "pets", "camvid"), "bsds500_test"
+DRAWN = (
+    "tokens, sum",
+    "tokens, sum, ward, lift",
+    "k-means of features",
+    "raw attention",
+    "k-means of colour and place",
+)
 Labels = dict[int, np.ndarray]
 
 
@@ -72,10 +79,11 @@ def lens(
     linkage: str = "ward",
     weights: np.ndarray | None = None,
 ) -> Labels:
-    """`linkage` is one of vt.segment's, and "ward, mean" weighs clusters equally."""
+    """`linkage` is one of vt.segment's; "ward, mean" weighs clusters equally, "ward, lift" scales maps by lift."""
     (found,) = maps_of(subject, shown, method, [subject.depth - 1], folder, weights)
-    name, _, weigh = linkage.partition(", ")
-    cut = vt.segment(found, k=ks[0], linkage=name, weigh=weigh or "sum")
+    name, _, more = linkage.partition(", ")
+    weigh, scale = ("sum", "lift") if more == "lift" else (more or "sum", "minmax")
+    cut = vt.segment(found, k=ks[0], linkage=name, weigh=weigh, scale=scale)
     return {k: cut.at(k=k).labels()[0] for k in ks}
 
 
@@ -170,10 +178,12 @@ def methods(data: Path, model: str, work: Path, name: str) -> dict[str, Callable
         "tokens, learned": lambda shown, ks: lens(subject, shown, ks, folder, "learned", weights=w),
         **{
             f"tokens, sum, {linkage}": partial(_linked, subject, folder, linkage)
-            for linkage in ("ward, mean", "average", "average, mean", "complete", "single")
+            for linkage in ("ward, lift", "ward, mean", "average", "average, mean", "complete", "single")
         },
+        "tokens, norm, ward, lift": lambda shown, ks: lens(subject, shown, ks, folder, "norm", "ward, lift"),
         "attention rollout": lambda shown, ks: lens(subject, shown, ks, folder, "rollout"),
         "raw attention": lambda shown, ks: lens(subject, shown, ks, folder, "raw attention"),
+        "raw attention, ward, lift": lambda shown, ks: lens(subject, shown, ks, folder, "raw attention", "ward, lift"),
         "k-means of features": lambda shown, ks: kmeans(subject, shown, ks),
         "tokens, sum, shuffled weights": lambda shown, ks: lens(chance, shown, ks, folder, "sum"),
         "k-means of colour and place": lambda shown, ks: by_pixels(shown, ks, colour=True),
@@ -296,7 +306,7 @@ def picture(given: Collection, maps: dict[str, list[Labels]], count: int = 6) ->
     places = [given.pictures.index(shown) for shown in some]
     rows = {"truth": [np.where(shown.truth == 255, -1, shown.truth) for shown in some]}
     colours: dict[str, list[dict[int, int]]] = {"truth": [{c: c for c in range(256)}] * len(some)}
-    for method in ("tokens, sum", "k-means of features", "attention rollout", "k-means of colour and place"):
+    for method in DRAWN:
         cut = [chosen(maps[method][k], given.pictures[k].classes) for k in places]
         rows[method] = cut
         colours[method] = [pair_segments(labels, shown.truth) for labels, shown in zip(cut, some, strict=True)]

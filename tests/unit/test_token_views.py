@@ -134,16 +134,20 @@ def test_a_tree_is_cut_into_as_many_parts_as_asked():
 
 
 def test_parts_of_a_tree_show_their_own_pixels():
-    image = np.zeros((40, 40, 3), np.uint8)
-    maps = np.zeros((4, 40, 40))
-    for k in range(4):
-        maps[k, :, 10 * k : 10 * (k + 1)] = 1
-    (tile,) = tree_panel(image, maps, LINKAGE, leaves=2).tiles
-    root, left = tile.image[60, 90:190], tile.image[11 + 120 + 46 + 60, 22:142]
-    assert (root[10:90] == 0).all()  # the whole picture, black
-    assert (left[10:50] == 0).all() and (left[70:110] > 150).all()  # its left half, the rest faded
-    with pytest.raises(vt.SettingsError, match="one map a leaf"):
-        tree_panel(image, maps[:3], LINKAGE)
+    """Columns of a 1 x 4 grid, each counted by its own token, the outer ones alike and the inner ones."""
+    size = vt.Size(8, 32)
+    images = vt.ImageSet.from_arrays(np.zeros((1, 8, 32, 3), np.uint8))
+    rows = np.eye(4, dtype=np.float32)[None] + 0.2 * np.kron(np.eye(2), np.ones((2, 2)))[None].astype(np.float32)
+    frame = vt.Preprocess(size, 8).frame(size)
+    about = {"own": "keep", "target": "sum"}
+    maps = TokenMaps(rows, (0, 1, 2, 3), 0, (), vt.Grid(1, 4), size, (frame,), ("a",), about)
+    (tile,) = tree_panel(images[0], vt.segment(maps, k=2), leaves=2).tiles
+    across = 480  # a part is 120 pixels high
+    root, left = tile.image[60, 22 + (across + 22) // 2 :][:across], tile.image[11 + 120 + 46 + 60, 22:][:across]
+    assert (root[10:-10] == 0).all()  # the whole picture, black
+    assert (left[10:230] == 0).all() and (left[250:-10] > 150).all()  # its left half, the rest faded
+    with pytest.raises(vt.SettingsError, match="segments of another picture"):
+        tree_panel(picture()[0], vt.segment(maps, k=2))
 
 
 # -- words

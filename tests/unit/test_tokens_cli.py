@@ -50,7 +50,8 @@ def test_segments(tmp_path):
         "report.html",
     ]
     assert all((tmp_path / name).is_file() for name in facts["files"])
-    assert "Segments without training" in (tmp_path / "report.html").read_text()
+    page = (tmp_path / "report.html").read_text()
+    assert "Segments without training" in page and "A picture taken apart, 6 parts" in page
     code, text = call("segment", *words)
     assert code == 0 and "Segments(3 pictures, 3 to 3 clusters" in text
 

@@ -106,6 +106,24 @@ def mean_iou(labels, truth):
     return np.array(iou)[rows, columns].sum() / len(b)
 
 
+def test_lift_takes_away_what_counts_for_all_tokens(scenery):
+    """A left part of few tokens, one of whose patches counts most for every token, if less for those of the right."""
+    _, maps = scenery
+    rows, columns = maps.grid
+    first = len(maps.prefix)
+    left = (np.arange(rows * columns) % columns) < 3
+    whole = np.zeros_like(maps.scores[:1])
+    whole[0, first:, first:] = np.where(left[:, None] == left, 1.0, 0.2)
+    whole[0, first:, first] = np.where(left, 6.0, 2.0)
+    planted = replace(maps[0], scores=whole, settings={**maps.settings, "own": "keep"})
+    plain, lifted = (vt.segment(planted, k=2, scale=scale).grid[0] for scale in ("minmax", "lift"))
+    truth = left.reshape(rows, columns)
+    assert same_partition(lifted, truth)
+    assert plain[0, 0] == plain[-1, -1] != plain[1, 0]  # those of the right are more, and swallow it
+    flat = replace(planted, scores=np.zeros_like(whole))
+    assert np.isfinite(vt.segment(flat, k=1, scale="lift").summed[0]).all()
+
+
 def test_segments_of_scenes_are_objects(scenery):
     """A model that was told about shapes by captions alone; the same clusters on shuffled tokens are chance."""
     images, maps = scenery

@@ -86,6 +86,7 @@ def segment(
     k: Annotated[int | None, typer.Option(help="Segments of every picture; without it the tree decides.")] = None,
     threshold: Annotated[float, typer.Option(help="Where the tree is cut, as a share of its height.")] = 0.4,
     linkage: Annotated[str, typer.Option(help="ward, average, complete, single, ...")] = "ward",
+    scale: Annotated[str, typer.Option(help="minmax, lift (against the average token) or none.")] = "minmax",
     weigh: Annotated[str, typer.Option(help="sum or mean of the maps of a cluster.")] = "sum",
     block: Annotated[int, typer.Option(help="Number of a block.")] = -1,
     target: Target = "sum",
@@ -108,7 +109,7 @@ def segment(
         images: Any = open_data(data, subject, None, "raise", seed)
         asked: dict[str, Any] = {"target": target, "order": order, "size": size, "dtype": dtype}
         maps = vt.token_maps(subject, images, block, progress=sys.stderr.isatty(), **asked)
-        chosen: Any = {"linkage": linkage, "weigh": weigh}
+        chosen: Any = {"linkage": linkage, "scale": scale, "weigh": weigh}
         segments = vt.segment(maps, k, threshold, **chosen)
         files = [path.relative_to(out).as_posix() for path in segments.save(out)]
         seen = min(shown, len(images))

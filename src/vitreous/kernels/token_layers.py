@@ -130,7 +130,7 @@ class AttentionPart:
         norms = self.norms.each(lambda norm: norm.to(dtype))
         out = space.scaled("outward", self.out, self.scale)
         A, v = self.A.to(dtype), self.v.to(dtype)
-        direct = _direct(q, k, weights) if self.cheaper_direct else None
+        direct = _direct(q, k, weights, space) if self.cheaper_direct else None
         return AttentionPart(A, q, k, v, 1.0, weights, self.pulls, out, None, norms, inward, direct)
 
     @property
@@ -156,14 +156,19 @@ class AttentionPart:
         return replace(self, A=self.A[:, :, :tokens, :tokens], q=q, k=k, v=v, norms=norms, direct=direct)
 
 
-def _direct(q: Tensor, k: Tensor, weights: Sequence[Tensor]) -> Tensor:
+def _direct(q: Tensor, k: Tensor, weights: Sequence[Tensor], space: Space) -> Tensor:
     """k through the matrix of queries, q through that of keys, each (head, token), and the matrix of values below.
 
     (image, row, channel): one product takes gradients of scores and of v to the stream.
     """
-    to_q, to_k = (weight.unflatten(0, (q.shape[1], -1)) for weight in weights[:2])
-    keyed, queried = torch.einsum("ihtd,hdc->ihtc", k, to_q), torch.einsum("ihtd,hdc->ihtc", q, to_k)
-    return torch.cat([keyed.flatten(1, 2), queried.flatten(1, 2), weights[2].expand(len(q), -1, -1)], 1)
+    images, heads, length, _ = q.shape
+    scores, channels = heads * length, weights[2].shape[1]
+    place = space.hold("direct", (images, 2 * scores + len(weights[2]), channels), q.device)
+    for start, side, weight in ((0, k, weights[0]), (scores, q, weights[1])):
+        part = place[:, start : start + scores].unflatten(1, (heads, length))
+        part.copy_(side @ weight.unflatten(0, (heads, -1)))
+    place[:, 2 * scores :] = weights[2]
+    return place
 
 
 @dataclass(frozen=True)

@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from vitreous.errors import SettingsError
+from vitreous.lenses.tokens_segments import object_mask
 from vitreous.views.panels import Fact, Group, Member, Overview, Page, Panel, Pictures, Section, Statement, Tile
 from vitreous.views.token_text import text_picture
+from vitreous.views.token_tree import tree_panel
 from vitreous.views.tokens import layer_panel, segment_panel, token_panel
 
 if TYPE_CHECKING:
@@ -19,6 +21,7 @@ if TYPE_CHECKING:
     from vitreous.lenses.tokens_text import ContextScores
 
 ROW = 4  # pictures of segments side by side
+TREES = 4  # pictures whose tree is drawn
 READ = "Bright is what counts for the framed token: where more attention would raise it, followed back to the input."
 
 
@@ -46,11 +49,13 @@ def token_page(found: Sequence[TokenMaps], pictures: Sequence[Picture], tokens: 
     one = found[-1]
     numbers = (Fact("tokens", str(len(one.tokens))), Fact("pictures", str(len(one))), Fact("block", str(one.block)))
     lede = f"What the tokens of {one.settings['subject']} are made of, after block {one.block}."
-    return Page("Tokens", _overview(one, lede, numbers, "maps"), (section,))
+    covered = [f"{object_mask(each.maps).mean():.0%} after block {each.block}" for each in found]
+    said = f"Cut at 0.2, a token's map covers {', '.join(covered)} of a picture on average."
+    return Page("Tokens", _overview(one, lede, numbers, "maps", said), (section,))
 
 
 def segment_page(segments: Segments, pictures: Sequence[Picture]) -> Page:
-    """Pictures with their segments, a few in a row."""
+    """Pictures with their segments, a few in a row; then the trees of the first ones."""
     labels = segments.labels()
     panels = [
         segment_panel(
@@ -62,11 +67,16 @@ def segment_page(segments: Segments, pictures: Sequence[Picture]) -> Page:
     ]
     sentence = "Tokens whose maps are alike make a segment; a pixel goes to the segment whose maps are largest there."
     section = Section("segments", "Segments without training", sentence, (Group("", tuple(panels)),), "Segments")
+    trees = [Group(p.id, (tree_panel(p, segments, sample=k),)) for k, p in enumerate(pictures[:TREES])]
+    said = "The same tokens, cut into more and more parts. The tree is kept: other numbers of segments cost nothing."
+    tree = Section("trees", "From the whole to its parts", said, tuple(trees), "Trees")
     counts = segments.counts
     numbers = (Fact("pictures", str(len(segments))), Fact("segments", f"{counts.min()} to {counts.max()}"))
     one = segments.maps
     lede = f"Pictures cut up by the tokens of {one.settings['subject']}, which was never trained for it."
-    return Page("Segments", _overview(one, lede, numbers, "segments"), (section,))
+    largest = np.mean([np.bincount(grid.ravel()).max() / grid.size for grid in segments.grid])
+    found = f"The largest segment of a picture covers {largest:.0%} of it on average."
+    return Page("Segments", _overview(one, lede, numbers, "segments", found), (section, tree))
 
 
 def context_page(found: ContextScores) -> Page:
@@ -84,9 +94,9 @@ def context_page(found: ContextScores) -> Page:
     return Page("Context", overview, (section,))
 
 
-def _overview(found: TokenMaps, lede: str, numbers: tuple[Fact, ...], section: str) -> Overview:
+def _overview(found: TokenMaps, lede: str, numbers: tuple[Fact, ...], section: str, first: str) -> Overview:
     settings = found.settings
     about = f"{settings['target']}, {settings['order']} order, own entry: {settings['own']}"
-    said = tuple(Statement(note, section) for note in found.notes)
+    said = tuple(Statement(text, section) for text in (first, *found.notes))
     model = Member(str(settings["subject"]), about, 0)
     return Overview(lede, f"{len(found)} pictures", (model,), numbers, said, kind="tokens")

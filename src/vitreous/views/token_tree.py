@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from vitreous.errors import SettingsError
 from vitreous.views.panels import Pictures, Tile
+
+if TYPE_CHECKING:
+    from vitreous.images.imageset import Picture
+    from vitreous.lenses.tokens_segments import Segments
 
 SIDE = 120  # pixels of a part
 GAP, DROP = 22, 46  # between parts of a row, and between rows
@@ -39,25 +44,25 @@ def cut_tree(linkage: np.ndarray, leaves: int) -> Node:
 
 
 def tree_panel(
-    image: np.ndarray,
-    maps: np.ndarray,
-    linkage: np.ndarray,
-    *,
-    leaves: int = 6,
-    title: str = "A picture taken apart",
+    picture: Picture, segments: Segments, *, sample: int = 0, leaves: int = 6, title: str = "A picture taken apart"
 ) -> Pictures:
-    """Parts of a picture: pixels go to the leaf whose maps (token, row, column) add up to the most, as in eq. 6 and 7.
+    """Parts of one picture of `segments`: pixels go to the leaf whose maps add up to the most, as in eq. 6 and 7.
 
     A part higher up is its leaves together, so parts nest.
     """
-    if maps.shape[1:] != image.shape[:2] or len(maps) != len(linkage) + 1:
-        raise SettingsError("one map a leaf, as large as the picture", given=(maps.shape, image.shape, linkage.shape))
-    root = cut_tree(linkage, leaves)
+    one = segments[sample]
+    root = cut_tree(one.trees[0], min(leaves, len(one.trees[0]) + 1))
     ends = _ends(root)
-    labels = np.stack([np.nan_to_num(maps[list(end.members)]).sum(0) for end in ends]).argmax(0)
+    clusters = np.empty_like(one.clusters)
+    for k, end in enumerate(ends):
+        clusters[0, list(end.members)] = k
+    (labels,) = replace(one, clusters=clusters).labels()
+    image = np.asarray(picture.image)
+    if labels.shape != image.shape[:2]:
+        raise SettingsError("segments of another picture", given=labels.shape, accepted=f"{image.shape[:2]}")
     drawn = _draw(image, {end.members: labels == k for k, end in enumerate(ends)}, root)
     said = "From the whole picture down: each part and the two it falls into; numbers are heights in the tree."
-    return Pictures(title, (Tile(drawn, f"{title}, {leaves} parts"),), 1, said)
+    return Pictures(title, (Tile(drawn, f"{title}, {len(ends)} parts"),), 1, said)
 
 
 def _ends(node: Node) -> list[Node]:
