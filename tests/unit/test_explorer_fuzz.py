@@ -115,7 +115,9 @@ def flipped(data):
 
 
 PARTS = (
-    "align/spectral.npz",
+    "align/eigenvectors.npy",
+    "align/spectral.json",
+    "align/placer.npz",
     "align/map.npz",
     "disentangle/scenes-text/7/disentanglement.json",
     "disentangle/scenes-text/7/disentanglement.safetensors",

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from vitreous.examination.files import ALIGN
 from vitreous.explorer.album import Album
 from vitreous.explorer.answers import heat_answer, maps_answer, sized
 from vitreous.explorer.cache import Cache
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from vitreous.examination import Examination
+    from vitreous.lenses.align_finding import ChannelAlign
     from vitreous.lenses.tokens_finding import TokenMaps
     from vitreous.lenses.tokens_segments import Segments
     from vitreous.models.subject import Subject
@@ -153,6 +155,7 @@ class Live:
         block = refuse_block(self.examination, model, block)
         spectral = self.examination.spectral
         site = self.neighbourhood.site(model, block)
+        aligned = alignment_of(self.examination)
         self.album.refuse(picture)
 
         def work(subject: Subject) -> tuple[np.ndarray, int]:
@@ -164,7 +167,15 @@ class Live:
             with torch.inference_mode(), vt.capture(subject, site, stop=True) as seen:
                 subject(x)
             features = seen[site][0, len(subject.prefix) :].float().cpu().numpy()
-            found = spectral.transform(features)
+            found = spectral.transform(features if aligned is None else aligned.transform(features, model, site))
             return found, found.nbytes
 
         return self.worker(model).ask(("placed", model, picture, block), work)
+
+
+def alignment_of(examination: Examination) -> ChannelAlign | None:
+    """What brought the models of different width into one space; None where they were cut as they are."""
+    from vitreous.lenses.align_finding import ABOUT, ChannelAlign
+
+    folder = examination.folder / ALIGN
+    return ChannelAlign.load(folder) if (folder / ABOUT).is_file() else None

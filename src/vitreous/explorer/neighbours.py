@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from vitreous.errors import StoreError
+from vitreous.examination.files import AGAIN
 from vitreous.explorer.album import NotThereError
 
 if TYPE_CHECKING:
@@ -23,7 +24,8 @@ class Neighbourhood:
         self.close = tuple(close)
         self.rows = _directions(spectral.eigenvectors)
         self.blocks = list(spectral.blocks.items())
-        self.models = list(dict.fromkeys(model for (model, _), _ in self.blocks))
+        if not np.isfinite(self.rows).all() or any(place[2] > len(self.close) for _, place in self.blocks):
+            raise StoreError("the universal space is damaged", given="align", remedy=AGAIN)
 
     def site(self, model: str, block: int) -> str:
         """The name under which a block of a model is in the cut."""

@@ -67,6 +67,10 @@ def steered_answer(
     before, map_before = _looked(subject, x)
     with _steering(subject, finding, factors, prefix):
         after, map_after = _looked(subject, x)
+    if not (np.isfinite(after).all() and np.isfinite(map_after).all()):
+        raise SettingsError(
+            "steered like this the model gives no numbers", remedy="smaller factors, or fewer sub-units"
+        )
     size = float(np.linalg.norm(before))
     high = max(float(map_before.max()), float(map_after.max()))
     scores = [None if classes is None else _plain(classes.probabilities(side)[0]) for side in (before, after)]

@@ -16,6 +16,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -133,7 +134,9 @@ class Spectral:
             places = {(one["model"], one["layer"]): tuple(one["nodes"]) for one in about["layers"]}
             grids = {(one["model"], one["layer"]): tuple(one["grid"]) for one in about["layers"] if one["grid"]}
             vectors = read_array(folder / VECTORS)
-            if vectors.shape != (max(last for _, last, *_ in places.values()), len(values)):
+            ends = [0, *(last for _, last, *_ in places.values())]
+            wanted = [(first, first + pictures * patches) for first, _, pictures, patches in places.values()]
+            if vectors.shape != (ends[-1], len(values)) or wanted != list(pairwise(ends)):
                 raise ValueError("the parts do not fit together")
             settings = about["settings"] | {"device": "cpu"}
             return cls(vectors, values, places, settings, grids, _placer(folder / PLACER))
@@ -146,7 +149,11 @@ class Spectral:
 def read_array(path: Path) -> np.ndarray:
     """A saved array, mapped and not read."""
     try:
-        return np.load(path, mmap_mode="r", allow_pickle=False)
+        found = np.load(path, mmap_mode="r", allow_pickle=False)
+        if not isinstance(found, np.ndarray):  # several arrays in one file
+            found.close()
+            raise ValueError("not one array")
+        return found
     except (OSError, ValueError, EOFError) as error:
         raise SettingsError("this array cannot be read", given=str(path), remedy="run vt.ncut again") from error
 
