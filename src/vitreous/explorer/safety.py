@@ -36,6 +36,8 @@ POLICY = "; ".join(
         "frame-ancestors 'none'",
     )
 )
+PAGES = ("/", "/index.html")  # the map's library compiles its drawing commands when it starts, in the page
+PAGE_POLICY = POLICY.replace("script-src 'self'", "script-src 'self' 'unsafe-eval'")
 HEADERS = {
     "content-security-policy": POLICY,
     "x-content-type-options": "nosniff",
@@ -117,6 +119,8 @@ class Guard:
     def _marked(self, scope: Any, send: Any) -> Any:
         """Adds our headers; a cookie to those who came with the token in the link."""
         extra = dict(HEADERS)
+        if scope["path"] in PAGES:
+            extra["content-security-policy"] = PAGE_POLICY
         extra["cache-control"] = "no-store" if scope["path"].startswith("/api/") else "no-cache"
         if self.rules.token is not None and _asked_token(scope):
             extra["set-cookie"] = f"{self.rules.cookie}={self.rules.token}; Path=/; HttpOnly; SameSite=Strict"
