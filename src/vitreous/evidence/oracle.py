@@ -22,8 +22,8 @@ import numpy as np
 
 from vitreous.errors import SettingsError
 from vitreous.evidence.bootstrap import Estimate, bootstrap
+from vitreous.evidence.segments import IGNORE, class_count, widened
 
-IGNORE = 255
 THRESHOLDS = 10
 
 
@@ -118,18 +118,10 @@ def patch_classes(
     Class maps (row, column) are at least as fine as the grid; ignored pixels are in no class.
     """
     found = [_in_patches(np.asarray(truth), grid, ignore) for truth in truths]
-    most = max((table.shape[1] for table in found), default=0)
-    if not most:
+    if not any(table.shape[1] for table in found):
         raise SettingsError("there is no pixel with a class", given=f"{len(found)} class maps")
-    if classes is not None and most > classes:
-        raise SettingsError(
-            "a class map holds a class that there is not",
-            given=most - 1,
-            accepted=f"0 to {classes - 1}",
-            remedy="name labels that count for nothing in ignore=",
-        )
-    width = classes or most
-    return np.stack([np.pad(table, ((0, 0), (0, width - table.shape[1]))) for table in found])
+    width = class_count(found, classes)
+    return np.stack([widened(table, width) for table in found])
 
 
 def _in_patches(truth: np.ndarray, grid: tuple[int, int], ignore: int | Sequence[int] | None) -> np.ndarray:

@@ -141,8 +141,8 @@ def per_image(
         compact = which.reshape(np.shape(given)) - (len(numbers) - inside)
         tables.append((_table(compact, truth, inside, ignore), inside))
     _refuse_nothing(tables)
-    width = _classes([table for table, _ in tables], classes)
-    found = [_paired(_widened(table, width), by)[1:] for table, _ in tables]
+    width = class_count([table for table, _ in tables], classes)
+    found = [_paired(widened(table, width), by)[1:] for table, _ in tables]
     shared, truth_pixels, segment_pixels = (np.stack(part) for part in zip(*found, strict=True))
     return PerImage(
         shared,
@@ -177,8 +177,8 @@ def over_dataset(
         )
     tables = [_table(part, truth, count or most, ignore) for part, truth in zip(given, truths, strict=True)]
     _refuse_nothing(tables)
-    width = _classes(tables, classes)
-    confusion = np.stack([_widened(table, width) for table in tables])
+    width = class_count(tables, classes)
+    confusion = np.stack([widened(table, width) for table in tables])
     pairs, *counts = _paired(confusion.sum(0), by)
     return OverDataset(confusion, pairs, _iou(*counts), by)
 
@@ -273,7 +273,8 @@ def _table(segments: np.ndarray, truth: Any, count: int, ignore: int | Sequence[
     return np.bincount(rows * width + classes, minlength=(count + 1) * width).reshape(count + 1, width)
 
 
-def _classes(tables: Sequence[np.ndarray], classes: int | None) -> int:
+def class_count(tables: Sequence[np.ndarray], classes: int | None) -> int:
+    """How many classes there are: as many as was said, or as the widest of tables (…, class) has."""
     most = max(table.shape[1] for table in tables)
     if classes is not None and most > classes:
         raise SettingsError(
@@ -285,7 +286,8 @@ def _classes(tables: Sequence[np.ndarray], classes: int | None) -> int:
     return most if classes is None else classes
 
 
-def _widened(table: np.ndarray, width: int) -> np.ndarray:
+def widened(table: np.ndarray, width: int) -> np.ndarray:
+    """(…, class) with classes that nothing has."""
     return np.pad(table, ((0, 0), (0, width - table.shape[1])))
 
 

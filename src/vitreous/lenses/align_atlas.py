@@ -12,6 +12,7 @@ import numpy as np
 from vitreous.errors import SettingsError
 from vitreous.lenses.align_colors import Groups, colors, farthest_points, group_nodes, spectral_tsne, transitions
 from vitreous.lenses.align_cut import Spectral, read_array
+from vitreous.lenses.align_nodes import unit_length
 
 PLANE, SPACE, SHADES, IDS = "plane.npy", "space.npy", "shades.npy", "ids.json"
 MERGES, OWNER = "merges.npy", "owner.npy"
@@ -89,11 +90,11 @@ class Atlas:
     def likeness(self, node: int, model: str | None = None, layer: str | None = None) -> np.ndarray:
         """float32 cosines of eigenvectors to those of one node: (node,) of all, or (picture, patch) of one layer."""
         self.place(node)
-        chosen = _unit(np.asarray(self.spectral.eigenvectors[node])[None])[0]
+        chosen = unit_length(np.asarray(self.spectral.eigenvectors[node])[None])[0]
         if model is not None and layer is not None:
-            return _unit(np.asarray(self.spectral.of(model, layer))) @ chosen
+            return unit_length(np.asarray(self.spectral.of(model, layer))) @ chosen
         vectors = self.spectral.eigenvectors
-        parts = [_unit(np.asarray(vectors[k : k + PIECE])) @ chosen for k in range(0, len(vectors), PIECE)]
+        parts = [unit_length(np.asarray(vectors[k : k + PIECE])) @ chosen for k in range(0, len(vectors), PIECE)]
         return np.concatenate(parts)
 
     def nearest(self, node: int, count: int = 12, *, model: str | None = None) -> list[tuple[Place, float]]:
@@ -168,7 +169,7 @@ def model_mixing(found: Atlas, sample: int = 400, seed: int = 0) -> dict[str, fl
     """By model: of a sample of its nodes, the share whose most alike node in another picture is of another model."""
     generator = np.random.default_rng(seed)
     parts = [np.sort(generator.choice(len(found), min(n, len(found)), replace=False)) for n in (sample, POOL)]
-    rows, others = (_unit(np.asarray(found.spectral.eigenvectors[part])) for part in parts)
+    rows, others = (unit_length(np.asarray(found.spectral.eigenvectors[part])) for part in parts)
     own, pool = (found.places(part) for part in parts)
     models = np.array([found.models.index(model) for model, _ in found.slots])
     cosine = np.where(own[:, None, 1] == pool[None, :, 1], -np.inf, rows @ others.T)
@@ -255,10 +256,6 @@ def _gap(centres: np.ndarray) -> float:
     away = np.linalg.norm(centres[:, None] - centres[None], axis=2)
     np.fill_diagonal(away, np.inf)
     return float(away.min(1).mean()) if len(centres) > 1 else float("inf")
-
-
-def _unit(rows: np.ndarray) -> np.ndarray:
-    return rows / np.maximum(np.linalg.norm(rows, axis=-1, keepdims=True), np.finfo(np.float32).tiny)
 
 
 def _largest(values: np.ndarray, count: int) -> np.ndarray:

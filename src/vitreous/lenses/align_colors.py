@@ -13,6 +13,7 @@ import numpy as np
 
 from vitreous.errors import SettingsError
 from vitreous.lenses.align_cut import Spectral
+from vitreous.lenses.align_nodes import unit_length
 
 SAMPLE = 4000
 PERPLEXITY = 60.0
@@ -25,8 +26,7 @@ def _rows(spectral: Spectral | np.ndarray) -> np.ndarray:
     vectors = spectral.eigenvectors if isinstance(spectral, Spectral) else np.asarray(spectral, np.float32)
     if vectors.ndim != 2 or not np.isfinite(vectors).all():
         raise SettingsError("eigenvectors are finite numbers (node, eigenvector)", given=vectors.shape)
-    lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
-    return vectors / np.maximum(lengths, np.finfo(np.float32).tiny)
+    return unit_length(vectors)
 
 
 def _sampled(rows: np.ndarray, n_sample: int, least: int, seed: int) -> np.ndarray:

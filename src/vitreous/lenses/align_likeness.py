@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from vitreous.errors import SettingsError
-from vitreous.lenses.align_nodes import Read, open_nodes
+from vitreous.lenses.align_nodes import Read, open_nodes, unit_length
 
 PICTURES = 50
 
@@ -48,7 +48,7 @@ def slot_cosines(
     if pictures < 1:
         raise SettingsError("at least one picture is needed", given=pictures)
     blocks = open_nodes(sources, sites=sites, read=read, same_width=False).blocks
-    rows = [_unit(block.samples(slice(0, pictures))) for block in blocks]
+    rows = [unit_length(_flat(block.samples(slice(0, pictures)))) for block in blocks]
     slots = tuple((block.model, block.layer) for block in blocks)
     same = np.full((len(rows), len(rows)), np.nan)
     other = same.copy()
@@ -62,7 +62,5 @@ def slot_cosines(
     return SlotCosines(slots, same, (other + other.T) / 2)
 
 
-def _unit(rows: np.ndarray) -> np.ndarray:
-    """(node, channel), each of length 1; a node of zeros stays."""
-    flat = rows.reshape(-1, rows.shape[-1])
-    return flat / np.maximum(np.linalg.norm(flat, axis=1, keepdims=True), np.finfo(np.float32).tiny)
+def _flat(rows: np.ndarray) -> np.ndarray:
+    return rows.reshape(-1, rows.shape[-1])

@@ -176,3 +176,8 @@ def square(patches: int) -> tuple[int, int]:
     if side * side != patches:
         raise SettingsError("patches do not fill a square", given=patches, remedy="cut with tokens='patches'")
     return side, side
+
+
+def unit_length(rows: np.ndarray) -> np.ndarray:
+    """(…, channel), each of length 1; zeros stay zeros."""
+    return rows / np.maximum(np.linalg.norm(rows, axis=-1, keepdims=True), np.finfo(np.float32).tiny)

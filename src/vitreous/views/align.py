@@ -10,6 +10,7 @@ from vitreous.axes import Size
 from vitreous.errors import SettingsError
 from vitreous.images import ImageSet
 from vitreous.lenses.align_cut import Spectral
+from vitreous.lenses.align_nodes import unit_length
 from vitreous.preprocess import Preprocess
 from vitreous.views.panels import Box, Pictures, Tile
 
@@ -83,12 +84,12 @@ def likeness(
     rows = np.asarray(spectral.of(model, layer))
     if not (0 <= picture < len(rows) and 0 <= patch < rows.shape[1]):
         raise SettingsError("no such patch", given=at, accepted=f"{len(rows)} pictures of {rows.shape[1]} patches")
-    chosen = _unit(rows[picture, patch])
+    chosen = unit_length(rows[picture, patch])
     places = list(dict.fromkeys([picture, *pictures]))
     tiles = []
     for name, other in [(model, layer)] if slots is None else slots:
         grid = spectral.grid(name, other)
-        values = _unit(np.asarray(spectral.of(name, other))) @ chosen
+        values = unit_length(np.asarray(spectral.of(name, other))) @ chosen
         for place in places:
             image = shown(images, place, (crops or {}).get(name))
             boxes = (_frame(image, patch, grid),) if (place, name, other) == (picture, model, layer) else ()
@@ -128,10 +129,6 @@ def _frame(image: np.ndarray, patch: int, grid: tuple[int, int]) -> Box:
     high, wide = image.shape[0] / grid[0], image.shape[1] / grid[1]
     row, column = divmod(patch, grid[1])
     return Box(column * wide, row * high, (column + 1) * wide, (row + 1) * high)
-
-
-def _unit(rows: np.ndarray) -> np.ndarray:
-    return rows / np.maximum(np.linalg.norm(rows, axis=-1, keepdims=True), np.finfo(np.float32).tiny)
 
 
 def enlarged(picture: np.ndarray, side: int = SIDE) -> np.ndarray:
