@@ -1,12 +1,11 @@
 """Pictures like Figure 3 of the disentanglement paper: a unit, and the sub-units that it splits into, for K = 1 to 7.
 
-    python studies/disentangle_pictures.py dino|tin --data ../shared/data [--work runs/disentangle]
+    python studies/disentangle_pictures.py dino|tin --data ../shared/data --units 64 --pictures 1000
 
-Uses the split layer of `disentangle_tables.py table2-dino` (or -tin), which it makes if it is not there. Of each K two
-units are shown, so that nobody has to trust a choice: the one whose sub-units score best, and the median one, by the
-mean MS-Score of the sub-units in the layer's own space. On the left the 16 pictures where the unit is strongest (yellow
-frame), on the right the 4 of each sub-unit (pink frames), all from training and evaluation pictures together; a box
-marks the patch. Below a sub-unit stand its MS-Score and the share of its 4 pictures that are among the unit's 16.
+Splits some units of the last MLP, drawn by lot, into about four each. Of each K two units are shown, so that nobody has
+to trust a choice: the one whose sub-units score best, and the median one, by the mean MS-Score of the sub-units in the
+layer's own space. On the left the 16 pictures where the unit is strongest (yellow frame), on the right the 4 of each
+sub-unit (pink frames), from held-out pictures and some that it was split with; a box marks the patch. Below a sub-unit stand its MS-Score and the share of its 4 pictures that are among the unit's 16.
 
 Writes disentangle_pictures_MODEL.png and .json under --out (studies/results).
 """
@@ -24,7 +23,8 @@ from tqdm.auto import tqdm  # type: ignore[import-untyped]
 
 import vitreous as vt
 from disentangle_inputs import Case, dino_case, tin_case
-from disentangle_tables import LAST, TRAINING, compare
+from disentangle_tables import LAST, TOKENS
+from vitreous.dictionary_comparison.activations import record_training
 from vitreous.evidence.monosemanticity import Monosemanticity, monosemanticity
 from vitreous.provenance import json_bytes
 from vitreous.subunits.layers import find_layer
@@ -36,11 +36,11 @@ CELL, GAP, TEXT = 52, 10, 16  # pixels
 YELLOW, PINK = (240, 180, 0), (226, 80, 150)
 
 
-def pictures_of(case: Case) -> vt.ImageSet:
-    """All pictures of the case, training and evaluation."""
+def pictures_of(case: Case, count: int) -> vt.ImageSet:
+    """Pictures of the case, those for evaluation first and then others that it was split with."""
     assert isinstance(case.train, vt.ImageSet) and isinstance(case.evaluate, vt.ImageSet)
-    every = [picture.image for part in (case.train, case.evaluate) for picture in part]
-    return vt.ImageSet.from_arrays(every, name="all")
+    every = [picture.image for part in (case.evaluate, case.train) for picture in part[: max(1, count)]]
+    return vt.ImageSet.from_arrays(every[:count], name="pictures")
 
 
 def looked(case: Case, images: vt.ImageSet, finding: vt.Disentanglement) -> tuple[Monosemanticity, Monosemanticity]:
@@ -121,14 +121,21 @@ def main() -> None:
     parser.add_argument("model", choices=CASES)
     parser.add_argument("--data", type=Path, default=Path("../shared/data"))
     parser.add_argument("--work", type=Path, default=Path("runs/disentangle"))
+    parser.add_argument("--units", type=int, default=96, help="that are split")
+    parser.add_argument("--pictures", type=int, default=1200, help="that are looked at")
     parser.add_argument("--out", type=Path, default=OUT)
     given = parser.parse_args()
     torch.set_num_threads(1)
-    case, name = CASES[given.model](given.data), f"table2-{given.model}"
-    folder = given.work / name / name
-    compare(case, folder, **TRAINING, methods=["elude"])
-    finding = vt.Disentanglement.load(folder / "made" / "elude-0")
-    images = pictures_of(case)
+    case = CASES[given.model](given.data)
+    layer = find_layer(case.subject, LAST)
+    drawn = np.sort(np.random.default_rng(0).permutation(layer.count)[: given.units])
+    many = TOKENS[case.name]
+    training = record_training(
+        case.subject, layer, case.train, many, 0, given.work / "table7" / case.name / "tokens", True
+    )
+    asked = {"tokens_per_image": many, "expansion": 4, "out": given.work / f"pictures-{given.model}"}
+    finding = vt.disentangle(case.subject, training.source, LAST, units=drawn.tolist(), **asked)
+    images = pictures_of(case, given.pictures)
     units, parts = looked(case, images, finding)
     lines, said = [], []
     for k in range(1, MOST + 1):
