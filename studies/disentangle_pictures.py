@@ -5,7 +5,8 @@
 Splits some units of the last MLP, drawn by lot, into about four each. Of each K two units are shown, so that nobody has
 to trust a choice: the one whose sub-units score best, and the median one, by the mean MS-Score of the sub-units in the
 layer's own space. On the left the 16 pictures where the unit is strongest (yellow frame), on the right the 4 of each
-sub-unit (pink frames), from held-out pictures and some that it was split with; a box marks the patch. Below a sub-unit stand its MS-Score and the share of its 4 pictures that are among the unit's 16.
+sub-unit (pink frames), from held-out pictures and some that it was split with; a box marks the patch. Below a sub-unit
+stand its MS-Score and the share of its 4 pictures that are among the unit's 16.
 
 Writes disentangle_pictures_MODEL.png and .json under --out (studies/results).
 """

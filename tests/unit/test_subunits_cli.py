@@ -9,10 +9,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from typer.testing import CliRunner
 
 import vitreous as vt
 from vitreous.cli import app
+from vitreous.towers import open_towers
 
 sys.path.insert(0, str(Path(__file__).parent))
 from judge_server import JudgeServer
@@ -79,6 +81,29 @@ def test_embeddings_of_any_pair_of_towers_will_do(folder, tmp_path):
     assert "no embeddings in this file" in refused("label", MODEL, DATA, *given, "--embeddings", tmp_path / "no.npz")
     assert "from one place" in refused("label", MODEL, DATA, *given)
     assert "no such towers" in refused("label", MODEL, DATA, *given, "--towers", "clip")
+
+
+def test_towers_of_hugging_face_are_read_from_a_folder(tmp_path):
+    from transformers import CLIPConfig, CLIPImageProcessor, CLIPModel, CLIPProcessor, CLIPTokenizer
+
+    letters = [chr(k) for k in range(97, 123)]
+    tokens = ["<|startoftext|>", "<|endoftext|>", *letters, *(f"{letter}</w>" for letter in letters)]
+    (tmp_path / "vocab.json").write_text(json.dumps({token: k for k, token in enumerate(tokens)}))
+    (tmp_path / "merges.txt").write_text("#version: 0.2\n")
+    small = {"hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2}
+    text = {**small, "vocab_size": len(tokens), "bos_token_id": 0, "eos_token_id": 1, "max_position_embeddings": 20}
+    seen = {**small, "image_size": 32, "patch_size": 16}
+    CLIPModel(CLIPConfig(text_config=text, vision_config=seen, projection_dim=8)).save_pretrained(tmp_path / "clip")
+    tokenizer = CLIPTokenizer(str(tmp_path / "vocab.json"), str(tmp_path / "merges.txt"))
+    size = {"size": {"shortest_edge": 32}, "crop_size": {"height": 32, "width": 32}}
+    CLIPProcessor(CLIPImageProcessor(**size), tokenizer).save_pretrained(tmp_path / "clip")
+    towers = open_towers(f"hf:{tmp_path / 'clip'}", "cpu")
+    pictures = [picture.image for picture in vt.scenes(3, size=64, seed=0)]
+    with torch.no_grad():
+        assert towers.image(pictures).shape == (3, 8) and towers.text(["ring", "a star"]).shape == (2, 8)
+        assert towers.fit(towers.image(pictures), ["ring"]).shape == (3, 1)
+    with pytest.raises(vt.ModelError, match="no model and processor here"):
+        open_towers(f"hf:{tmp_path / 'nothing'}", "cpu")
 
 
 def test_steering_draws_before_and_after(folder, labels, tmp_path):
