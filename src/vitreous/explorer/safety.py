@@ -27,7 +27,7 @@ POLICY = "; ".join(
         "default-src 'self'",
         "img-src 'self' data: blob:",
         "style-src 'self' 'unsafe-inline'",
-        "script-src 'self' 'unsafe-eval'",  # the map compiles its drawing commands; inline stays forbidden
+        "script-src 'self'",
         "worker-src 'self' blob:",
         "connect-src 'self'",
         "object-src 'none'",
