@@ -13,7 +13,7 @@ $(READY): pyproject.toml
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dev]'
 	@touch $(READY)
 
-demo: $(READY)  ## records the bundled models on scenes and writes a first report
+demo: $(READY)  ## the bundled models on scenes, through all four lenses, to a report
 	$(BIN)/vitreous demo --out vitreous-demo
 
 front:  ## builds the pages of reports and of the explorer into the package (needs Node 20 or newer)

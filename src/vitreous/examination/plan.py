@@ -113,7 +113,7 @@ def make_plan(
     weights: Sequence[str | Path | None] | None,
     settings: Mapping[str, Any] | None,
     blocks: Sequence[int] | None,
-    units: int | None,
+    units: int | Sequence[int] | None,
     close: int,
     eigenvectors: int,
     towers: Towers | None,
@@ -168,10 +168,10 @@ def _asked(
     weights: str | None,
     settings: Mapping[str, Any],
     blocks: Sequence[int] | None,
-    units: int | None,
+    units: int | Sequence[int] | None,
     seed: int,
 ) -> Asked:
-    """Without `units` all units of a block; else so many, drawn by the seed."""
+    """Without `units` all units of a block; else these, or so many, drawn by the seed."""
     wanted = hidden_blocks(subject.depth) if blocks is None else blocks
     if wrong := [b for b in wanted if not -subject.depth <= b < subject.depth]:
         raise SettingsError("no such block", given=wrong[0], accepted=f"{-subject.depth} to {subject.depth - 1}")
@@ -179,8 +179,8 @@ def _asked(
     which = {}
     for block in numbers:
         count = find_layer(subject, f"blocks.{block}.mlp.out").count
-        if units is None:
-            which[block] = chosen_units("all", count)
+        if not isinstance(units, int):
+            which[block] = chosen_units("all" if units is None else list(units), count)
         else:
             drawn = np.random.default_rng((seed, block)).permutation(count)[: max(1, units)]
             which[block] = np.sort(drawn)

@@ -39,7 +39,8 @@ class Profile:
     """Arrays of one layer. Pictures and patches are -1 where there are fewer; patches do not count prefix tokens.
 
     Of units: `edges` (unit, bin + 1) and `counts` (unit, bin) over all patches, `mean`, `std`, `positive` (unit,);
-    `pictures`, `patches`, `values` (unit, row, tile) and `heat` uint8 (unit, row, tile, patch) by the rows of `ROWS`;
+    `pictures`, `patches`, `values` (unit, row, tile) by the rows of `ROWS`, `heat` uint8 (unit, row, tile, patch), 0
+    at the mean and 255 at the largest activation;
     `maxima` (picture, unit); `close_pictures`, `close_patches`, `close_values` (unit, place): the strongest patches,
     one a picture, among pictures that are looked at closely. Of sub-units: `subunit_pictures`, `subunit_patches`,
     `subunit_values` (sub-unit, tile), `subunit_heat` (sub-unit, tile, patch), `subunit_maxima` (picture, sub-unit).
@@ -124,7 +125,6 @@ def profile(layer: Layer, close: np.ndarray, *, progress: bool = True) -> Profil
     subunit_parts = _subunit_tiles(layer)
     edges = _edges(first.low, first.high)
     counts, heat, subunit_heat = _second_pass(layer, edges, pictures, subunit_parts[0], progress)
-    ceiling = np.maximum(first.high, np.finfo(np.float32).tiny)
     return Profile(
         edges,
         counts,
@@ -134,11 +134,11 @@ def profile(layer: Layer, close: np.ndarray, *, progress: bool = True) -> Profil
         pictures,
         patches,
         values,
-        _scaled(heat, ceiling[:, None, None, None]),
+        _scaled(heat, first.mean[:, None, None, None], first.high[:, None, None, None]),
         first.maxima,
         *close_parts,
         *subunit_parts,
-        _scaled(subunit_heat, np.maximum(subunit_heat.max((1, 2), keepdims=True), np.finfo(np.float32).tiny)),
+        _scaled(subunit_heat, first.subunit_mean[:, None, None], subunit_heat.max((1, 2), keepdims=True)),
         first.subunit_maxima,
     )
 
@@ -150,6 +150,7 @@ class _First:
     maxima: np.ndarray
     places: np.ndarray
     subunit_maxima: np.ndarray
+    subunit_mean: np.ndarray
     low: np.ndarray
     high: np.ndarray
     mean: np.ndarray
@@ -159,13 +160,15 @@ class _First:
 
 def _first_pass(layer: Layer, progress: bool) -> _First:
     maxima, places, of_subunits, lows = [], [], [], []
-    count, total, squares, above = 0, 0.0, 0.0, 0.0
+    count, total, squares, above, of_parts = 0, 0.0, 0.0, 0.0, 0.0
     for _, q in layer.batches("units", progress):
         a = layer.units(q)
         maxima.append(a.max(1))
         places.append(a.argmax(1))
         lows.append(a.min((0, 1)))
-        of_subunits.append(layer.subunits(q).max(1))
+        parts = layer.subunits(q)
+        of_subunits.append(parts.max(1))
+        of_parts = of_parts + parts.sum((0, 1), dtype=np.float64)
         count += a.shape[0] * a.shape[1]
         total = total + a.sum((0, 1), dtype=np.float64)
         squares = squares + np.square(a, dtype=np.float64).sum((0, 1))
@@ -176,7 +179,8 @@ def _first_pass(layer: Layer, progress: bool) -> _First:
     low, high = np.min(lows, 0), largest.max(0)
     std = np.where(low == high, 0, std)  # a constant unit has none, whatever rounding says
     share = np.asarray(above) / count
-    return _First(largest, np.concatenate(places), np.concatenate(of_subunits), low, high, mean, std, share)
+    maxima_of_parts, mean_of_parts = np.concatenate(of_subunits), np.asarray(of_parts) / count
+    return _First(largest, np.concatenate(places), maxima_of_parts, mean_of_parts, low, high, mean, std, share)
 
 
 def _strongest(
@@ -255,9 +259,10 @@ def _collect(heat: np.ndarray, pictures: np.ndarray, start: int, a: np.ndarray) 
     heat[where] = a[pictures[where] - start, :, where[0]]
 
 
-def _scaled(heat: np.ndarray, ceiling: np.ndarray) -> np.ndarray:
-    """uint8: 255 at the ceiling, 0 at and below zero."""
-    return np.round(255 * np.clip(heat / ceiling, 0, 1)).astype(np.uint8)
+def _scaled(heat: np.ndarray, floor: np.ndarray, ceiling: np.ndarray) -> np.ndarray:
+    """uint8: 255 at the ceiling, 0 at and below the floor, the mean over all patches: a bias lights nothing up."""
+    width = np.maximum(ceiling - floor, np.finfo(np.float32).tiny)
+    return np.round(255 * np.clip((heat - floor) / width, 0, 1)).astype(np.uint8)
 
 
 # -- units that do alike

@@ -28,7 +28,7 @@ def examine(
     out: str | Path,
     *,
     blocks: Sequence[int] | None = None,
-    units: int | None = None,
+    units: int | Sequence[int] | None = None,
     close: int = 128,
     eigenvectors: int = 20,
     towers: Towers | None = None,
@@ -41,11 +41,11 @@ def examine(
 ) -> Examination:
     """Looks at models through all four lenses, with evidence, and keeps everything in the folder `out`.
 
-    Units are those of `mlp.out` of an early, a middle and the last block, or of `blocks`; all of them, or so many drawn
-    by the seed. `close` pictures, spread over the set, are looked at patch by patch: token maps and the universal
-    space. `towers` name units by words; the bundled models have theirs. Models of different width need `responses`
-    (as `vt.align` does) to lie in one space. `weights` and `settings` are for models given by name, as `vt.load` takes
-    them.
+    Units are those of `mlp.out` of an early, a middle and the last block, or of `blocks`; all of them, those of these
+    numbers, or so many drawn by the seed. `close` pictures, spread over the set, are looked at patch by patch: token
+    maps and the universal space. `towers` name units by words; the bundled models have theirs. Models of different
+    width need `responses` (as `vt.align` does) to lie in one space. `weights` and `settings` are for models given by
+    name, as `vt.load` takes them.
 
     Killed at any moment and called again, it goes on and ends with the same bytes. A part that cannot be made (a model
     without attention has no token maps) is left out and the reason kept; the others are not affected.

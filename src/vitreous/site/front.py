@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from vitreous.site.several import Gathered
 
 FORMAT, VERSION = "vitreous site", 1
-HERO = 8  # pictures at the head
+HERO = 9  # pictures at the head
 LOSES = 1.5  # a unit answers to its map if covering it costs so many times what random patches cost
 
 
@@ -125,7 +125,7 @@ def _numbers(gathered: Gathered, sheets: list[Sheet]) -> Iterator[dict[str, Any]
         yield {
             "label": "with a sure name",
             "value": f"{named / max(1, units):.0%}",
-            "note": "luck does as well in 1 of 20",
+            "note": "luck does as well at most once in 20",
         }
     parts = sum(columns["subunits"])
     if parts:
@@ -177,7 +177,12 @@ def _about_space(gathered: Gathered) -> str:
     mixed = [len({model for model in np.unique(owner)}) for owner in _owners(run)]
     shared = sum(count > 1 for count in mixed)
     if len(models) < 2:
-        return f"All blocks of {models[0]} lie in one space, in {len(mixed)} groups of patches."
+        return f"All blocks of {models[0]} lie on one map, in {len(mixed)} groups of patches."
+    if run.settings["responses"] is None:
+        return (
+            f"On the map of all blocks, {len(mixed) - shared} of {len(mixed)} groups of patches belong to one model "
+            "alone; no responses were given to align the models by."
+        )
     return (
         f"Of {len(mixed)} groups of patches in the space of all blocks, {shared} hold patches of more than one model."
     )

@@ -24,11 +24,15 @@ if TYPE_CHECKING:
     from vitreous.site.several import Gathered
 
 SHOWN = 3  # pictures of a mosaic and of token maps
+UNALIGNED = (
+    "No responses were given to align the models by, so their channels are compared as they stand: likeness says "
+    "something within a model, and little between two."
+)
 MOST_PARTS = 12  # bars of the histogram of sub-units
 TITLES = {
     "structure": ("Structure", "Which units do the same job, within a block and from block to block."),
     "disentangle": ("Disentangle", "Units split into sub-units that different inputs drive, and whether that is real."),
-    "align": ("Align", "All blocks of all models in one space: patches of one colour mean the same everywhere."),
+    "align": ("Align", "All blocks of all models on one map: patches that are alike lie together and share a colour."),
     "tokens": ("Tokens", "What each token is made of: the pixels that count for it."),
 }
 
@@ -197,11 +201,13 @@ def _align(gathered: Gathered) -> tuple[Section, ...]:
         some = np.linspace(0, min(count, len(images)) - 1, min(SHOWN, len(images))).round().astype(int).tolist()
         panels = (color_mosaic(spectral, shades, images, pictures=some, title=""),)
         text = f"{len(spectral):,} patches of {len(run.pictures.close)} pictures. The map shows all of them."
+        if run.settings["responses"] is None and len(one.names) > 1:
+            text += f" {UNALIGNED}"
         groups.append(Group(", ".join(one.names.values()), panels, text))
     if not groups and why is not None:
         raise why
-    sentence = "Each patch has the colour of its place in the space of all blocks and models; one colour, one meaning."
-    return (Section("colours", "Patches coloured by meaning", sentence, tuple(groups), "Colours"),)
+    sentence = "Each patch has the colour of its place on the map: what is alike has one colour, in every picture."
+    return (Section("colours", "Patches coloured by their place", sentence, tuple(groups), "Colours"),)
 
 
 def _close(run: Examination, count: int | None = None) -> ImageSet:

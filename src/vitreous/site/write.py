@@ -149,17 +149,18 @@ def _best(gathered: Gathered) -> list[int]:
 
 
 def script(key: str, value: Any) -> str:
-    """One line of a data file. Nothing in it can end the script that it stands in."""
-    return _in_page(f"vitreous.put({_json(key)}, {_json(value)});")
-
-
-def _in_page(text: str) -> str:
-    return text.replace("</", "<\\/").replace("<!--", "<\\!--")
+    """One line of a data file. Nothing in it can end the script that it stands in, or begin another."""
+    return f"vitreous.put({_json(key)}, {_json(value)});"
 
 
 def _json(value: Any) -> str:
     text = json.dumps(value, allow_nan=False, ensure_ascii=False, separators=(",", ":"))
-    return text.replace("\u2028", "\\u2028").replace("\u2029", "\\u2029")
+    return text.replace("<", "\\u003c").replace("\u2028", "\\u2028").replace("\u2029", "\\u2029")
+
+
+def _in_page(code: str) -> str:
+    """A script file as it can stand inside a page."""
+    return code.replace("</", "<\\/").replace("<!--", "<\\!--")
 
 
 def _put_data(out: Path, key: str, value: Any) -> None:
