@@ -33,11 +33,12 @@ from vitreous.lenses.align_training import AlignNet, Weights, losses, read_featu
 OUT = Path(__file__).parent / "results" / "align_constraint"
 SITES = [f"blocks.{n}.attn.out" for n in (3, 7, 11)]
 LAMBDAS = (0.0, 1.0)
-MORE = {"as in the table": (0.0, 0.001, 0.01, 0.1, 1.0), "maps begin ten times as large": (0.0, 0.01, 1.0)}
+MORE = {"as in the table": (0.0, 0.001, 0.01, 0.1, 1.0), "three times as long": (1.0,)}
 EPOCHS = 60
 BASE: dict[str, Any] = {"width": 128, "lr": 1e-3, "epochs": EPOCHS, "pictures": 640, "start": align_training.SMALL}
 CHANGES: dict[str, dict[str, Any]] = {
     "as in the table": {},
+    "three times as long": {"epochs": 3 * EPOCHS},
     "maps begin ten times as large": {"start": 1.0},
     "160 pictures": {"pictures": 160},
     "learning rate 0.003": {"lr": 3e-3},

@@ -10,8 +10,8 @@ the aligned space and cut as one graph, 20 eigenvectors. Written, with numbers b
   the same side of figure and ground; three quarters, five sixths and chance if these did not matter.
 - `align_paths.png`: mean 2-D paths of figure and ground patches of each network, and how well the two sides can be told
   apart at each layer.
-- `align_transitions.png`: of five concepts at one layer, which share of patches goes to which of five at the next, for
-  figure and for ground, where the two differ most; against a mask whose pictures were exchanged.
+- `align_transitions.png`: of five groups of patches at one layer, which share goes to which of five at the next, for
+  figure and for ground, where the two differ most (blank: too few); against masks of exchanged pictures.
 
 Reads the alignments of `align_brain.py`. Writes align_pictures.json and the tables of align_pictures.md.
 """
@@ -34,7 +34,8 @@ from structure_cifar_curves import fewer_colours
 from tokens_inputs import IGNORE, put_tables
 
 RESULTS = Path(__file__).parent / "results"
-SIDE, PATCHES, CONCEPTS = 8, 64, 5
+SHOWN = [3, 40, 90, 119, 130, 170, 200, 230]  # pets, then voc_animals
+SIDE, PATCHES, CONCEPTS, FEW = 8, 64, 5, 30
 
 
 def figure_share(truths: list[np.ndarray]) -> np.ndarray:
@@ -94,32 +95,31 @@ def apart(vectors: np.ndarray, share: np.ndarray) -> float:
     return float(np.mean([(chosen[side[1::2]] == k).mean() for k, side in enumerate(sides)]))
 
 
-def moves(placed: np.ndarray, share: np.ndarray, seed: int = 0) -> dict[str, Any]:
-    """Placed (layer, picture, patch, 2) of one network: the two layers between which figure and ground part most.
+def moves(vectors: np.ndarray, share: np.ndarray, seed: int = 0) -> dict[str, Any]:
+    """Vectors (layer, picture, patch, dim) of one network: what becomes of five groups of one layer at the next.
 
-    Difference is the mean over concepts of half the sum of absolute differences of the two rows (total variation); the
-    control exchanges the masks of pictures.
+    Groups stand for the paper's circles in a plane, which left most patches out here. Difference is half the sum of
+    absolute differences of the two rows of a group (total variation), mean over patches, groups with few patches on
+    either side left out; the control exchanges the masks of pictures.
     """
     exchanged = share[np.random.default_rng(seed).permutation(len(share))]
+    members = []
+    for part in vectors:
+        labels = vt.group_nodes(part.reshape(-1, part.shape[-1]), n_sample=1000, seed=seed)(CONCEPTS)
+        members.append(labels == np.arange(CONCEPTS)[:, None])
     found = []
-    for first, (a, b) in enumerate(pairwise(placed)):
-        spheres = [
-            vt.concepts(part.reshape(-1, 2), CONCEPTS, radius=_radius(part), seed=seed).members for part in (a, b)
-        ]
-        by_side = {
-            name: [vt.transitions(*spheres, mask=side.ravel()) for side in (mask >= 0.9, mask <= 0.1)]
-            for name, mask in (("true", share), ("exchanged", exchanged))
-        }
-        gaps = {name: float(np.nanmean(np.abs(f - g).sum(1) / 2)) for name, (f, g) in by_side.items()}
-        figure, ground = (np.nan_to_num(m).round(3).tolist() for m in by_side["true"])
+    for first, (a, b) in enumerate(pairwise(members)):
+        gaps, rows = {}, {}
+        for name, mask in (("true", share), ("exchanged", exchanged)):
+            sides = [(mask >= 0.9).ravel(), (mask <= 0.1).ravel()]
+            counts = np.stack([(a & side).sum(1) for side in sides])
+            figure, ground = (np.nan_to_num(vt.transitions(a, b, mask=side)) for side in sides)
+            weight = np.where(counts.min(0) >= FEW, counts.sum(0), 0)
+            gaps[name] = float(np.average(np.abs(figure - ground).sum(1) / 2, weights=weight))
+            rows[name] = [np.where(n[:, None] >= FEW, m, np.nan) for m, n in zip((figure, ground), counts, strict=True)]
+        figure, ground = (np.where(np.isnan(m), -1, m).round(3).tolist() for m in rows["true"])
         found.append({"from": LAYERS[first], "to": LAYERS[first + 1], **gaps, "figure": figure, "ground": ground})
     return {"steps": found, "widest": max(range(len(found)), key=lambda n: found[n]["true"] - found[n]["exchanged"])}
-
-
-def _radius(part: np.ndarray) -> float:
-    """A third of the way from one end of the map to the other: five circles cover most patches."""
-    flat = part.reshape(-1, 2)
-    return float(np.linalg.norm(np.quantile(flat, 0.95, axis=0) - np.quantile(flat, 0.05, axis=0)) / 3)
 
 
 # -- pictures
@@ -127,7 +127,7 @@ def _radius(part: np.ndarray) -> float:
 
 def save(figure: Any, name: str, dpi: int = 90) -> None:
     buffer = io.BytesIO()
-    figure.savefig(buffer, dpi=dpi)
+    figure.savefig(buffer, dpi=dpi, bbox_inches="tight")
     (RESULTS / name).write_bytes(fewer_colours(buffer.getvalue()))
 
 
@@ -196,9 +196,9 @@ def draw_transitions(found: dict[str, Any]) -> None:
     for column, (model, moved) in enumerate(found.items()):
         step = moved["steps"][moved["widest"]]
         for axes, side in zip(grid[:, column], ("figure", "ground"), strict=True):
-            matrix = np.array(step[side])
+            matrix = np.ma.masked_less(step[side], 0)
             axes.imshow(matrix, cmap="Blues", vmin=0, vmax=1)
-            for (row, col), value in np.ndenumerate(matrix):
+            for (row, col), value in np.ma.ndenumerate(matrix):
                 axes.text(
                     col, row, f"{value:.2f}", ha="center", va="center", fontsize=7, color="w" if value > 0.6 else "k"
                 )
@@ -229,6 +229,7 @@ def main() -> None:
     parser.add_argument("--work", type=Path, required=True)
     parser.add_argument("--session", default="201025")
     parser.add_argument("--weight", type=float, default=0.0, help="λ_eigen of the pictures; all are measured")
+    parser.add_argument("--pictures", nargs="*", default=["paths", "mosaic"], help="those that need t-SNE")
     options = parser.parse_args()
     features, pixels, share = joined(options.data, options.work)
     results: dict[str, Any] = {"session": options.session, "pictures with λ_eigen": options.weight, "mixing": {}}
@@ -237,18 +238,19 @@ def main() -> None:
         alignment = vt.ChannelAlign.load(options.work / options.session / f"lambda-{weight}" / "0")
         cuts[weight] = vt.ncut(features, read=alignment.transform, progress=False)
         results["mixing"][f"after, λ_eigen {weight:g}"] = mixing(cuts[weight], share)
-        print(weight, results["mixing"][f"after, λ_eigen {weight:g}"], flush=True)
     spectral = cuts[options.weight]
-    results["told apart"] = {m: [apart(spectral.of(m, site), share) for site in SITES] for m in NETWORKS}
-    plane = vt.spectral_tsne(spectral, dims=2, n_sample=3000)
-    paths = {m: vt.trajectories(spectral, plane, m) for m in NETWORKS}
-    results["transitions"] = {m: moves(placed, share) for m, placed in paths.items()}
+    by_network = {m: np.stack([spectral.of(m, site) for site in SITES]) for m in NETWORKS}
+    results["told apart"] = {m: [apart(part, share) for part in parts] for m, parts in by_network.items()}
+    results["transitions"] = {m: moves(parts, share) for m, parts in by_network.items()}
     (RESULTS / "align_pictures.json").write_text(json.dumps(results, indent=1) + "\n")
     put_tables(RESULTS / "align_pictures.md", tables(results))
-    draw_paths(paths, share, results["told apart"])
     draw_transitions(results["transitions"])
-    shades = vt.colors(vt.spectral_tsne(spectral, dims=3, n_sample=3000))
-    draw_mosaic(spectral, shades, pixels, [3, 40, 90, 130, 170, 200, 215, 230])
+    if "paths" in options.pictures:
+        plane = vt.spectral_tsne(spectral, dims=2, n_sample=2000)
+        draw_paths({m: vt.trajectories(spectral, plane, m) for m in NETWORKS}, share, results["told apart"])
+    if "mosaic" in options.pictures:
+        shades = vt.colors(vt.spectral_tsne(spectral, dims=3, n_sample=2000))
+        draw_mosaic(spectral, shades, pixels, SHOWN)
 
 
 if __name__ == "__main__":

@@ -93,15 +93,12 @@ def draw(results: dict[str, Any], path: Path) -> None:
 
 
 def tables(results: dict[str, Any]) -> dict[str, list[str]]:
-    lines = [
-        "| pictures | network | reading | " + " | ".join(f"layer {n}" for n in LAYERS) + " | mean |",
-        "| --- | --- | --- |" + " --- |" * (len(LAYERS) + 1),
-    ]
+    names = (*READINGS, "shuffled patches")
+    lines = ["| pictures | network | " + " | ".join(names) + " |", "| --- | --- |" + " --- |" * len(names)]
     for task, models in results["scores"].items():
         for model, by_reading in models.items():
-            for reading, values in by_reading.items():
-                numbers = " | ".join(f"{v:.3f}" for v in (*values, float(np.mean(values))))
-                lines.append(f"| {task} | {model} | {reading} | {numbers} |")
+            numbers = " | ".join(f"{np.mean(by_reading[name]):.3f}" for name in names)
+            lines.append(f"| {task} | {model} | {numbers} |")
     pairs = ["| networks | " + " | ".join(f"layer {n}" for n in LAYERS) + " |", "| --- |" + " --- |" * len(LAYERS)]
     for name, values in results["figure minus ground"]["correlation by layer"].items():
         pairs.append(f"| {name} | " + " | ".join(f"{v:.2f}" for v in values) + " |")
@@ -116,20 +113,23 @@ def main() -> None:
     options = parser.parse_args()
     sets = {name: pictures_of(options.data, name, options.work) for name in ("pets", "voc_animals")}
     named = readings(options.work, options.session)
-    results: dict[str, Any] = {"session": options.session, "scores": {}, "majority": {}}
-    todo = tasks({name: truths for name, (_, _, truths) in sets.items()})
-    for task, (which, truths) in todo.items():
+    path = OUT.with_suffix(".json")
+    results: dict[str, Any] = json.loads(path.read_text()) if path.exists() else {}
+    if results.get("session") != options.session:
+        results = {"session": options.session, "scores": {}}
+    for task, (which, truths) in tasks({name: truths for name, (_, _, truths) in sets.items()}).items():
+        if task in results["scores"]:
+            continue
         found = vt.segmentation_by_layer(sets[which][1], truths, named, progress=False)
         results["scores"][task] = {
             model: {reading: [found.best(reading, model)[site] for site in SITES] for reading in found.readings}
             for model in NETWORKS
         }
-        results["majority"][task] = next(iter(found.scores.values())).majority
-        print(task, json.dumps(results["scores"][task]), flush=True)
+        path.write_text(json.dumps(results, indent=1) + "\n")
     alignment = named["after, λ_eigen 0"]
     assert isinstance(alignment, vt.ChannelAlign)
     results["figure minus ground"] = figure_ground(alignment, sets["pets"][1], sets["pets"][2])
-    OUT.with_suffix(".json").write_text(json.dumps(results, indent=1) + "\n")
+    path.write_text(json.dumps(results, indent=1) + "\n")
     put_tables(OUT.with_suffix(".md"), tables(results))
     draw(results, OUT.with_suffix(".png"))
 
