@@ -24,7 +24,6 @@ from tokens_inputs import put_tables
 from vitreous.evidence.responses import noise_ceiling
 
 OUT = Path(__file__).parent / "results" / "align_brain"
-SEEDS = (0, 1, 2)
 LAMBDAS = (1.0, 0.1, 0.0)
 CONTROLS = 0.1  # λ_eigen of the controls and of networks alone
 PAPER = {1.0: 0.196, 0.1: 0.193, 0.0: 0.188}
@@ -56,38 +55,6 @@ def likeness(stores: dict[str, Any], alignment: vt.ChannelAlign | None, pictures
     return {name: float(np.mean(values)) for name, values in found.items()}
 
 
-def study(data: Path, work: Path, name: str, controls: bool, keep: Any) -> None:
-    """Fills `keep` (a dict) and calls it after each step is done."""
-    images, responses = session(data, name)
-    ceiling = None if responses.repeats is None else noise_ceiling(responses.repeats).reliability
-    stores = recorded(data, images, work / name / "trained")
-    result = keep.results.setdefault(name, {"pictures": len(images), "neurons": responses.values.shape[1]})
-    if ceiling is not None:
-        result["ceiling"] = float(np.nanmean(ceiling))
-    result["cosine before"] = likeness(stores, None)
-    for weight in reversed(LAMBDAS):
-        folder = work / name / f"lambda-{weight}"
-        runs = [aligned(folder / str(s), stores, responses, lambda_eigen=weight, seed=s) for s in SEEDS]
-        scores = [r2_of(run, ceiling) for run in runs]
-        result.setdefault("constraint", {})[str(weight)] = {
-            "R2 of seeds": [score["R2"] for score in scores],
-            **{key: float(np.mean([score[key] for score in scores])) for key in scores[0]},
-            "cosine after": likeness(stores, runs[0]),
-            "epochs": [len(run.log) for run in runs],
-        }
-        keep()
-    sources: dict[str, Any] = {"pixels": pixel_patches(images)}
-    if controls:
-        sources["shuffled weights"] = recorded(data, images, work / name / "shuffled", shuffled=True)
-    sources |= {f"{key} alone": {key: store} for key, store in stores.items()}
-    result["controls with"] = CONTROLS
-    for control, source in sources.items():
-        folder = work / name / control.replace(" ", "-")
-        runs = [aligned(folder / str(s), source, responses, lambda_eigen=CONTROLS, seed=s) for s in SEEDS]
-        result[control] = float(np.mean([r2_of(run, ceiling)["R2"] for run in runs]))
-        keep()
-
-
 class Kept:
     """Results on disk, and the tables made from them."""
 
@@ -100,13 +67,47 @@ class Kept:
         put_tables(OUT.with_suffix(".md"), {name: table(result) for name, result in self.results.items()})
 
 
+def study(data: Path, work: Path, name: str, options: argparse.Namespace, keep: Kept) -> None:
+    """Fills `keep.results` and writes it after each step."""
+    images, responses = session(data, name)
+    ceiling = None if responses.repeats is None else noise_ceiling(responses.repeats).reliability
+    stores = recorded(data, images, work / name / "trained")
+    result = keep.results.setdefault(name, {"pictures": len(images), "neurons": responses.values.shape[1]})
+    if ceiling is not None:
+        result["ceiling"] = float(np.nanmean(ceiling))
+    result["cosine before"] = likeness(stores, None)
+    for weight in options.weights:
+        folder = work / name / f"lambda-{weight}"
+        runs = [aligned(folder / str(s), stores, responses, lambda_eigen=weight, seed=s) for s in options.seeds]
+        scores = [r2_of(run, ceiling) for run in runs]
+        result.setdefault("constraint", {})[str(weight)] = {
+            "R2 of seeds": [score["R2"] for score in scores],
+            **{key: float(np.mean([score[key] for score in scores])) for key in scores[0]},
+            "cosine after": likeness(stores, runs[0]),
+            "epochs": [len(run.log) for run in runs],
+        }
+        keep()
+    if options.without_controls:
+        return
+    sources: dict[str, Any] = {
+        "pixels": pixel_patches(images),
+        "shuffled weights": recorded(data, images, work / name / "shuffled", shuffled=True),
+    } | {f"{key} alone": {key: store} for key, store in stores.items()}
+    result["controls with"] = CONTROLS
+    for control, source in sources.items():
+        folder = work / name / control.replace(" ", "-")
+        runs = [aligned(folder / str(s), source, responses, lambda_eigen=CONTROLS, seed=s) for s in options.seeds]
+        result[control] = float(np.mean([r2_of(run, ceiling)["R2"] for run in runs]))
+        keep()
+
+
 def table(result: dict[str, Any]) -> list[str]:
     before = result["cosine before"]
     lines = [
         f"{result['pictures']:,} pictures, {result['neurons']} neurons, "
         + (f"noise ceiling {result['ceiling']:.3f}." if "ceiling" in result else "no repeats, so no ceiling."),
         "",
-        "| λ_eigen | R² | of three seeds | same patch, cosine | another patch | paper, R² (all) |",
+        "| λ_eigen | R² | of each seed | same patch, cosine | another patch | paper, R² (all) |",
         "| --- | --- | --- | --- | --- | --- |",
         f"| before alignment | | | {before['same patch']:.3f} | {before['another patch']:.3f} | |",
     ]
@@ -132,11 +133,13 @@ def main() -> None:
     parser.add_argument("data", type=Path)
     parser.add_argument("--work", type=Path, required=True, help="folder for recordings, which are large")
     parser.add_argument("--sessions", nargs="+", default=["210325", "201025"])
-    parser.add_argument("--without-shuffled", action="store_true", help="leave the control with shuffled weights out")
+    parser.add_argument("--weights", nargs="+", type=float, default=[0.0, 0.1, 1.0], help="λ_eigen")
+    parser.add_argument("--seeds", nargs="+", type=int, default=[0, 1, 2])
+    parser.add_argument("--without-controls", action="store_true", help="neither controls nor single networks")
     options = parser.parse_args()
     keep = Kept()
     for name in options.sessions:
-        study(options.data, options.work, name, not options.without_shuffled, keep)
+        study(options.data, options.work, name, options, keep)
     print(OUT.with_suffix(".md").read_text())
 
 
