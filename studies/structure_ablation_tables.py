@@ -35,7 +35,7 @@ CLAIMS: tuple[Claim, ...] = (
 
 def write_tables(result: Mapping[str, Any]) -> str:
     runs = by_kind(result["runs"])
-    return "\n".join([_head(result), _verdicts(runs), _accuracies(runs), _inside(runs), _loss(runs)])
+    return "\n".join([_head(result), _short(runs), _verdicts(runs), _accuracies(runs), _inside(runs), _loss(runs)])
 
 
 def by_kind(runs: Mapping[str, Any]) -> dict[str, dict[int, Any]]:
@@ -89,6 +89,44 @@ def _head(result: Mapping[str, Any]) -> str:
     )
 
 
+def _short(runs: Mapping[str, Mapping[int, Any]]) -> str:
+    """What the numbers say, in sentences that follow from them."""
+    said = []
+    if missing := [what for kind, (what, _) in ROWS.items() if kind not in runs]:
+        said.append(f"Not run yet: {'; '.join(missing)}.")
+    if uneven := sorted({len(seeds) for seeds in runs.values()})[:-1]:
+        said.append(f"Some rows have only {uneven[0]} of the seeds: the runs were cut by time.")
+    if grown := [kind for kind in runs if kind != "vit" and "vit" in runs and _grown(runs, kind)]:
+        said.append(f"Groups of alike units are larger by a tenth or more with {_names(grown)}, for every seed.")
+    if same := [k for k in runs if k not in ("vit", *grown)]:
+        said.append(f"They are about as large as in the plain network with {_names(same)}.")
+    if flat := [kind for kind, seeds in runs.items() if kind != "vit" and _one_cluster(seeds)]:
+        gaps = [f"{value:+.2f}" for value in differences(runs[flat[0]], runs["vit"])]
+        said.append(
+            f"With {_names(flat)} all units are one cluster at threshold 1. Its anchor has one channel to follow it, "
+            "so the loss is as good as off: these rows say nothing about the transform, only that the threshold does "
+            f"not fit it. That they differ from the plain network all the same ({', '.join(gaps)} % by seed) is what "
+            "chance does: smaller differences mean nothing."
+        )
+    return "## In short\n\n" + "".join(f"- {sentence}\n" for sentence in said)
+
+
+def _names(kinds: Sequence[str]) -> str:
+    return ", ".join(f"`{kind}`" for kind in kinds)
+
+
+def _grown(runs: Mapping[str, Mapping[int, Any]], kind: str) -> bool:
+    both = set(runs[kind]) & set(runs["vit"])
+    return all(
+        runs[kind][seed]["inside"]["mean group"] > 1.1 * runs["vit"][seed]["inside"]["mean group"] for seed in both
+    )
+
+
+def _one_cluster(seeds: Mapping[int, Any]) -> bool:
+    entries = [entry for run in seeds.values() for entry in run["log"] if "clusters" in entry]
+    return bool(entries) and all(entry["clusters"] == 1 for entry in entries)
+
+
 def verdict(gap: np.ndarray) -> str:
     """Of differences by seed: what they say of `the first is better`."""
     if len(gap) < 2:
@@ -112,7 +150,7 @@ def _verdicts(runs: Mapping[str, Mapping[int, Any]]) -> str:
         "## The paper's claims\n\n"
         "Differences of accuracy in percent, mean of the last three epochs, paired by seed. A claim counts as shown if "
         "every seed agrees and the mean is above two standard errors. Runs of one kind lie "
-        f"{seed_noise(runs):.2f} apart over seeds (standard deviation).\n\n"
+        f"{seed_noise(runs):.2f} apart over seeds (standard deviation; `nan` with one seed).\n\n"
         + table(("claim", "", "paper", "here", "by seed", "verdict"), rows)
     )
 

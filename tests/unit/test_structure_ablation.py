@@ -81,4 +81,11 @@ def test_tables_say_what_the_numbers_say():
     assert "| grouped ranks beat ranks | Table 13 | +0.09 | +0.00 | +0.00, +0.00 | not shown" in text
     assert "| raw | 30.50 | 30.00, 31.00 | -10.00 | 30.50 | 87.31 |" in text
     assert "| raw | 1 | 2 | 3 | 3 | 1.000 |" in text
+    assert "with `mean`, `sum`, `rank`, `raw`" in text and "all units are one cluster" in text  # all logs are alike
+    assert "Not run yet" not in text and "larger by a tenth" not in text
+    del runs["sum 1"], runs["rank 0"], runs["rank 1"]
+    runs["sum 0"]["inside"] = inside | {"mean group": 2.0}
+    text = write_tables({"settings": settings | {"epochs": 3, "warmup": 1, "torch": "x"}, "runs": runs})
+    assert "Not run yet: rank without groups." in text and "only 1 of the seeds" in text
+    assert "larger by a tenth or more with `sum`, for every seed" in text
     assert seed_noise({"a": {0: run(1), 1: run(3)}}) == pytest.approx(2**0.5)
