@@ -33,13 +33,15 @@ def stores(tmp_path_factory):
 
 
 def test_align_then_cut_in_its_space(stores, tmp_path):
-    values = np.random.default_rng(0).standard_normal((10, 4))
-    np.savez(tmp_path / "answers.npz", responses=values, **{"roi.V1": np.arange(4) < 2})
+    repeats = np.random.default_rng(0).standard_normal((10, 3, 4))
+    values = repeats.mean(1)
+    np.savez(tmp_path / "answers.npz", responses=values, repeats=repeats, **{"roi.V1": np.arange(4) < 2})
     words = ["--responses", tmp_path / "answers.npz", "--out", tmp_path / "aligned", "--epochs", 2, "--width", 16]
     code, text = call("align", *stores, *words, "--data", "scenes:10", "--json")
     assert code == 0, text
     facts = json.loads(text)
     assert facts["layers"] == 4 and set(facts["held-out R2"]) == {"all", "V1"}
+    assert vt.ChannelAlign.load(tmp_path / "aligned").ceiling.shape == (4,)
     html = (tmp_path / "aligned" / "report.html").read_text()
     _parsed(html)
     for part in (
@@ -47,6 +49,7 @@ def test_align_then_cut_in_its_space(stores, tmp_path):
         "Oracle segmentation: bundled:scenes-mae",
         "Figure and ground: bundled:scenes-text",
         "Which region sees what",
+        "Only 2 pictures were held out",
     ):
         assert part in html, part
     assert json.loads((tmp_path / "aligned" / "run.json").read_text())["status"] == "done"

@@ -68,7 +68,12 @@ def test_segmentation_is_a_line_a_reading_with_the_control_dashed():
     }
     panel = segmentation_curves(LayerScores(scores, {}), "m")
     assert [line.name for line in panel.lines] == ["before", "after", SHUFFLED]
-    assert panel.lines[1].y == (1.0, 1.0) and panel.lines[2].control and "reach 1.00" in panel.caption
+    assert (
+        panel.x == (0.0, 1.0)
+        and panel.lines[1].y == (1.0, 1.0)
+        and panel.lines[2].control
+        and "reach 1.00" in panel.caption
+    )
 
 
 def test_regions_are_bars_and_curves():

@@ -135,7 +135,8 @@ def _responses(path: Path) -> Responses:
     if "responses" not in arrays:
         raise SettingsError("no array `responses` in the file", given=str(path), accepted=sorted(arrays))
     rois = {name.removeprefix("roi."): value for name, value in arrays.items() if name.startswith("roi.")}
-    return vt.Responses(arrays["responses"], rois, name=path.stem)
+    known = {name: arrays.get(name) for name in ("repeats", "vertices")}
+    return vt.Responses(arrays["responses"], rois, name=path.stem, **known)
 
 
 def _arrays(path: Path) -> dict[str, np.ndarray]:

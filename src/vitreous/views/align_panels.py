@@ -60,7 +60,9 @@ def region_curves(found: RegionMeans, roi: str, *, title: str = "") -> Curve:
     depth = max(map(len, values.values()))
     lines = tuple(Line(m, _stretched(v, depth), k) for k, (m, v) in enumerate(values.items()))
     label = f"{found.classes[-1]} minus {found.classes[0]}"
-    return Curve(title or roi, tuple(range(depth)), lines, "layer", label, baseline=0.0)
+    deepest = max(models, key=lambda m: len(values[m]))
+    x = _numbers([layer for model, layer in found.slots if model == deepest])
+    return Curve(title or roi, x, lines, "layer", label, baseline=0.0)
 
 
 def segmentation_curves(found: LayerScores, model: str, *, title: str = "") -> Curve:
@@ -76,7 +78,7 @@ def segmentation_curves(found: LayerScores, model: str, *, title: str = "") -> C
         f"{model}; the best of ten thresholds at each layer. Patches of this size named after most of their pixels "
         f"reach {np.mean(top):.2f}."
     )
-    x = tuple(range(len(layers)))
+    x = _numbers(layers)
     return Curve(title or f"Oracle segmentation: {model}", x, tuple(lines), "layer", "mIoU", caption)
 
 
@@ -202,6 +204,14 @@ def spread_patches(found: Atlas, picture: int, count: int = 4, among: np.ndarray
         away = new if len(chosen) == 1 else np.minimum(away, new)
         away[chosen] = -1.0  # alike or not, no patch twice
     return [Place(model, layer, picture, int(allowed[k])) for k in chosen]
+
+
+def _numbers(layers: Sequence[str]) -> tuple[float, ...]:
+    """The layers' own numbers where they have some, else 0, 1, 2, ..."""
+    names = [short_layer(layer) for layer in layers]
+    if all(name.isdigit() for name in names) and len(set(names)) == len(names):
+        return tuple(float(name) for name in names)
+    return tuple(float(k) for k in range(len(names)))
 
 
 def _some(count: int) -> np.ndarray:

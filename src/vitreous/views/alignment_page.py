@@ -18,6 +18,7 @@ from vitreous.views.align_panels import (
     segmentation_curves,
 )
 from vitreous.views.panels import (
+    Cell,
     Curve,
     Fact,
     Group,
@@ -34,6 +35,7 @@ from vitreous.views.panels import (
 )
 
 REGIONS = 6  # with a curve of their own
+FEW = 20  # pictures held out, below which a page says so
 NAMES = {"response": "responses", "eigen": "eigen-constraint", "zero": "zero centre", "covariance": "covariance"}
 
 
@@ -65,7 +67,7 @@ def alignment_page(look: AlignLook) -> Page:
     members = tuple(Member(m, f"{layers[m]} layers", k) for k, m in enumerate(models))
     lede = (
         "One linear map a layer, learned so that the mean over layers and patches predicts what was measured for each "
-        "picture. Afterwards channels mean the same in every layer and model, as far as the responses say."
+        "picture. Whether a channel then means the same in every layer and model is what the cosines say."
     )
     data = f"{found.settings['responses']}: {table['responses']:,} responses; {len(found.held_out)} pictures held out."
     overview = Overview(lede, data, members, tuple(numbers), tuple(_statements(look)), kind="alignment")
@@ -74,6 +76,8 @@ def alignment_page(look: AlignLook) -> Page:
 
 def _statements(look: AlignLook) -> Iterator[Statement]:
     rows = look.alignment.table()
+    if (held := len(look.alignment.held_out)) < FEW:
+        yield Statement(f"Only {held} pictures were held out: R² says little before there are more.", "prediction")
     regions = [row for row in rows[1:] if np.isfinite(row["R2"])]
     if regions:
         best, worst = (f(regions, key=lambda row: row["R2"]) for f in (max, min))
@@ -148,7 +152,11 @@ def _training_curve(found: ChannelAlign) -> Curve:
 def _score_table(found: ChannelAlign) -> Table:
     rows = found.table()
     columns = tuple(rows[0])
-    return Table("By region", columns, tuple(tuple(row[name] for name in columns) for row in rows))
+    return Table("By region", columns, tuple(tuple(_cell(row[name]) for name in columns) for row in rows))
+
+
+def _cell(value: Cell) -> Cell:
+    return "none" if isinstance(value, float) and not np.isfinite(value) else value
 
 
 def _reading_section(found: ChannelAlign) -> Section:
