@@ -230,22 +230,22 @@ def in_use(quick: bool, device: str) -> dict:
         for said, settings in asked.items():
             for dtype in ("float32", "bfloat16"):
                 work = partial(vt.token_maps, subject, [image], dtype=dtype, progress=False, **settings)
-                found[name][f"{said}, {dtype}"] = 1e3 * fastest(work, 5 if "one" in said else 3, device)
-        found[name]["clustering"] = clustering(subject, image, device)
+                times = 5 if "one" in said or image.size[0] < 100 else 1
+                found[name][f"{said}, {dtype}"] = 1e3 * fastest(work, times, device)
+        found[name]["clustering"] = clustering(subject, image, device, found[name])
         for said, value in found[name].items():
             print(f"  {name}, {said}: {value if isinstance(value, dict) else round(value, 1)}", flush=True)
     return found
 
 
-def clustering(subject: vt.Subject, image: object, device: str) -> dict[str, float]:
+def clustering(subject: vt.Subject, image: object, device: str, taken: dict) -> dict[str, float]:
     """Milliseconds for the tree and for the labels; shares of the way from the picture to labels in its pixels."""
-    maps = vt.token_maps(subject, [image], progress=False)
+    maps = vt.token_maps(subject, [image], dtype="bfloat16", progress=False)
     cut = vt.segment(maps)
     tree, labels = 1e3 * fastest(lambda: vt.segment(maps), 5, device), 1e3 * fastest(cut.labels, 5, device)
     found = {"tree_ms": tree, "labels_ms": labels}
     for dtype in ("float32", "bfloat16"):
-        made = 1e3 * fastest(partial(vt.token_maps, subject, [image], dtype=dtype, progress=False), 2, device)
-        found[f"share_{dtype}"] = tree / (made + tree + labels)
+        found[f"share_{dtype}"] = tree / (taken[f"all tokens, last block, {dtype}"] + tree + labels)
     return found
 
 

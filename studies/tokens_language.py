@@ -286,10 +286,10 @@ def main() -> None:
     torch.set_num_threads(1)
     subject = stories15m(given.data)
     count = 3 if given.quick else given.stories
-    kinds = {"own stories": own_stories(subject, count), "written": written(subject)}
+    kinds = {"own stories": own_stories(subject, STORIES)[:count], "written": written(subject)}
     result: dict[str, Any] = {}
     for kind, texts in kinds.items():
-        folder = given.work / "language" / f"{kind}-{len(texts)}"
+        folder = given.work / "language" / kind
         found = [of_text(subject, text, k, folder / f"{k}.npz") for k, text in enumerate(texts)]
         result[kind] = {method: summary(together([one[method] for one in found])) for method in SCORES}
         print(kind, "done", flush=True)

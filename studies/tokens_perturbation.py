@@ -248,6 +248,7 @@ def main() -> None:
     parser.add_argument("--pictures", type=int, default=PICTURES)
     parser.add_argument("--models", nargs="*", default=list(MODELS))
     parser.add_argument("--sets", nargs="*", default=list(COLLECTIONS), help="the first is voc_animals")
+    parser.add_argument("--no-curves", action="store_true", help="leave out insertion and deletion")
     parser.add_argument("--quick", action="store_true", help="one model, one set, two pictures")
     given = parser.parse_args()
     torch.set_num_threads(1)
@@ -262,7 +263,7 @@ def main() -> None:
         for name in sets:
             tests = {m: measured(subject, given.data, name, m, count, given.work) for m in methods_of(model, name)}
             result[model][name] = {m: row(test, tests[CONTROL]) for m, test in tests.items()}
-        if model in FULL:
+        if model in FULL and not given.no_curves:
             drawn[model] = {m: curves(subject, given.data, FIRST, m, max(2, count // 2), given.work) for m in METHODS}
         print(model, "done", flush=True)
     write(given.out, result, drawn, sets, count)
