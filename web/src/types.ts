@@ -122,8 +122,6 @@ export interface Evidence {
   low: number | null;
   high: number | null;
   note: string | null;
-  /** the smaller the better; the control is then a limit */
-  lower?: boolean;
 }
 
 export interface Path {

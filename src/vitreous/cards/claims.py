@@ -59,8 +59,9 @@ def _words(sheet: Sheet, unit: int) -> list[dict[str, Any]]:
     word, chance = best
     verdict = "sure enough to be its name" if chance <= SURE else "too often luck to be its name"
     note = f"Share of random sets of pictures that some word fits as well: {verdict}. The smaller the better."
-    row = _row("words", f"“{word}” fits its strongest pictures best: how often luck does as well", chance, SURE, note)
-    return [row | {"lower": True}]
+    return [
+        _row("words", f"“{word}” fits its strongest pictures best: how often luck does as well", chance, SURE, note)
+    ]
 
 
 def _alike(sheet: Sheet, unit: int) -> list[dict[str, Any]]:

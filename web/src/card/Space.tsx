@@ -86,7 +86,7 @@ export function Space({ card }: { card: Card }) {
             <Box patch={patchOf(over.token, own)} model={own} />
           </Frame>
         ) : (
-          <p class="quiet">Large dots are the mean place of its strongest patches, layer by layer; small ones the patches themselves. Rest on one to see it. Like colour, like meaning, in every model.</p>
+          <p class="quiet">Large dots are the mean place of its strongest patches, layer by layer; small ones the patches themselves. Rest on one to see it. Like colour, like meaning.</p>
         )}
         <a href="#/map">Open the whole space</a>
       </div>

@@ -244,7 +244,7 @@ export function MapPage({ index }: { index: Index }) {
   return (
     <div class="wrap page wide">
       <h1 tabIndex={-1}>Universal space</h1>
-      <p class="lede">Every point is a patch of a picture at a layer of a model. Near means alike, whatever the model.</p>
+      <p class="lede">Every point is a patch of a picture at a layer of a model. Near means alike.</p>
       {there ? <Opened index={index} /> : <Empty title="This run has no universal space"><p>{index.lenses.find((lens) => lens.name === "align")?.missing}</p></Empty>}
     </div>
   );

@@ -20,7 +20,7 @@ export function Meter({ value, control, low, high, series }: { value: number; co
 }
 
 function Proof({ item, series }: { item: Evidence; series?: number }) {
-  const better = item.value !== null && item.control !== null ? (item.lower ? item.control - item.value : item.value - item.control) : null;
+  const better = item.value !== null && item.control !== null ? item.value - item.control : null;
   return (
     <li class="proof">
       <p class="proof-claim">{item.claim}</p>
@@ -32,12 +32,12 @@ function Proof({ item, series }: { item: Evidence; series?: number }) {
             <strong>{amount(item.value)}</strong>
             {item.control !== null && (
               <span>
-                {item.lower ? "limit" : "control"} {amount(item.control)}
-                {better !== null && better <= 0 && <em class="warn"> · {item.lower ? "above the limit" : "no better than the control"}</em>}
+                control {amount(item.control)}
+                {better !== null && better <= 0 && <em class="warn"> · no better than the control</em>}
               </span>
             )}
           </p>
-          <Meter value={item.value} control={item.control} low={item.low} high={item.high} series={item.lower ? 6 : series} />
+          <Meter value={item.value} control={item.control} low={item.low} high={item.high} series={series} />
         </>
       )}
       {item.low != null && item.high != null && (
