@@ -86,7 +86,7 @@ function List({ units, found }: { units: Units; found: number[] }) {
       <Grid key="table" count={found.length} least={0} height={(width) => (width < 620 ? 84 : 64)} label="Units" render={(k) => <UnitRow units={units} i={found[k] ?? 0} />} />
     );
   return (
-    <Grid key="grid" count={found.length} least={168} gap={18} height={(width) => width + 78} label="Units" render={(k) => <UnitCell units={units} i={found[k] ?? 0} />} />
+    <Grid key="grid" count={found.length} least={innerWidth < 620 ? 140 : 168} gap={18} height={(width) => width + 78} label="Units" render={(k) => <UnitCell units={units} i={found[k] ?? 0} />} />
   );
 }
 
