@@ -126,7 +126,7 @@ def segment(
 
     `k` is the number of clusters of every picture; without it each tree is cut at `threshold`, a share of its height.
     Eq. 6 sums the maps of a cluster, so that one of many tokens has the louder voice; `weigh="mean"` gives each cluster
-    the same. `scale="lift"` asks what counts more for a token than for others, and often cuts objects out better.
+    the same. `scale="lift"` asks what counts more for a token than for others.
 
     >>> segments = vt.segment(vt.token_maps(subject, images))
     >>> segments.labels()[0]           # (height, width), original pixels
