@@ -22,7 +22,9 @@ def explored(tmp_path_factory):
     names = ["bundled:scenes-text", "bundled:scenes-mae"]
     settings = {"blocks": [7], "units": 4, "close": 5, "eigenvectors": 6, "seed": 3, "device": "cpu"}
     out = tmp_path_factory.mktemp("explored") / "run"
-    return vt.examine(names, vt.scenes(16, size=64, seed=3), out, progress=False, **settings)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("vitreous.examination.parts.TSNE_SAMPLE", 200)  # nobody looks at this map
+        return vt.examine(names, vt.scenes(16, size=64, seed=3), out, progress=False, **settings)
 
 
 @pytest.fixture
