@@ -56,7 +56,7 @@ export function SegmentControls({ cut, k, most, setK }: { cut: Cut | null; k: nu
     <div>
       <label class="slider">
         <span>
-          Number of segments <output>{k}</output>
+          Number of segments <b class="value">{k}</b>
         </span>
         <input type="range" min={1} max={most} value={k} onInput={(event) => setK(Number(event.currentTarget.value))} />
       </label>

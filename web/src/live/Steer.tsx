@@ -94,7 +94,7 @@ function Slider({ sub, card, factor, set }: { sub: SubUnit; card: Card; factor: 
       <Tiles tiles={sub.tiles.slice(0, 3).map((tile) => ({ ...tile, value: null }))} model={card.model} size="s" />
       <label class="slider">
         <span>
-          <span class="cut">{label ? `${label} · ${unitName(sub.id)}` : unitName(sub.id)}</span> <output>× {factor.toFixed(1)}</output>
+          <span class="cut">{label ? `${label} · ${unitName(sub.id)}` : unitName(sub.id)}</span> <b class="value">× {factor.toFixed(1)}</b>
         </span>
         <input type="range" min={0} max={MOST} step={0.1} value={factor} onInput={(event) => set(Number(event.currentTarget.value))} />
       </label>

@@ -156,7 +156,7 @@ function Half({ model, picture, place, setPlace }: { model: Model; picture: Pict
       {got.error && <p class="warn">{got.error.message}</p>}
       <label class="slider">
         <span>
-          Block <output>{block}</output>
+          Block <b class="value">{block}</b>
         </span>
         <input type="range" min={0} max={model.depth - 1} value={block} onInput={(event) => setBlock(Number(event.currentTarget.value))} />
       </label>

@@ -94,7 +94,7 @@ function Bench({ index, place }: { index: Index; place: Place }) {
         {tab !== "steer" && (
           <label class="slider">
             <span>
-              Block <output>{at}</output>
+              Block <b class="value">{at}</b>
             </span>
             <input type="range" min={0} max={model.depth - 1} value={at} onInput={(event) => setBlock(Number(event.currentTarget.value))} />
           </label>
