@@ -6,7 +6,8 @@ Splits some units of the last MLP, drawn by lot, into about four each. Of each K
 to trust a choice: the one whose sub-units score best, and the median one, by the mean MS-Score of the sub-units in the
 layer's own space. On the left the 16 pictures where the unit is strongest (yellow frame), on the right the 4 of each
 sub-unit (pink frames), from held-out pictures and some that it was split with; a box marks the patch. Below a sub-unit
-stand its MS-Score and the share of its 4 pictures that are among the unit's 16.
+stand its MS-Score and how many instances its cluster has; the JSON also has the share of its 4 pictures that are among
+the unit's 16.
 
 Writes disentangle_pictures_MODEL.png and .json under --out (studies/results).
 """
@@ -33,7 +34,7 @@ from vitreous.subunits.layers import find_layer
 OUT = Path(__file__).parent / "results"
 CASES = {"dino": dino_case, "tin": tin_case}
 MOST = 7
-CELL, GAP, TEXT = 52, 10, 16  # pixels
+CELL, GAP, TEXT, WIDE = 64, 10, 16, 166  # pixels
 YELLOW, PINK = (240, 180, 0), (226, 80, 150)
 
 
@@ -85,7 +86,7 @@ def tile(case: Case, images: vt.ImageSet, image: int, token: int) -> Image.Image
 def block(
     case: Case, images: vt.ImageSet, places: list[tuple[int, int]], side: int, colour: tuple, text: str
 ) -> Image.Image:
-    canvas = Image.new("RGB", (side * CELL + 6, side * CELL + 6 + TEXT), "white")
+    canvas = Image.new("RGB", (max(side * CELL + 6, WIDE), side * CELL + 6 + TEXT), "white")
     draw = ImageDraw.Draw(canvas)
     draw.rectangle((0, 0, side * CELL + 5, side * CELL + 5), outline=colour, width=3)
     for n, (image, token) in enumerate(places[: side * side]):
@@ -104,16 +105,16 @@ def line(case: Case, images: vt.ImageSet, finding: Any, at: int, units: Any, par
     for s in subs:
         places = list(zip(parts.images[s].tolist(), parts.tokens[s].tolist(), strict=True))[:4]
         shared = float(np.isin([image for image, _ in places], units.images[at]).mean())
-        size = f", n {finding.sizes[s]}" if finding.sizes[s] else ""
-        made.append(block(case, images, places, 2, PINK, f"MS {parts.scores[s]:.2f}, in 16: {shared:.2f}{size}"))
+        size = f", {finding.sizes[s]} instances" if finding.sizes[s] else ""
+        made.append(block(case, images, places, 2, PINK, f"MS {parts.scores[s]:.2f}{size}"))
         said["subunits"].append({"ms": round(float(parts.scores[s]), 3), "among the unit's 16": shared})
-    width = made[0].width + GAP + sum(max(part.width, 150) + GAP for part in made[1:])
+    width = made[0].width + GAP + sum(part.width + GAP for part in made[1:])
     canvas = Image.new("RGB", (width, made[0].height), "white")
     canvas.paste(made[0], (0, 0))
     x = made[0].width + GAP
     for part in made[1:]:
         canvas.paste(part, (x, 0))
-        x += max(part.width, 150) + GAP
+        x += part.width + GAP
     return canvas, said
 
 
