@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import platform
 import re
 import shutil
@@ -150,14 +151,19 @@ def main() -> None:
     args = parser.parse_args()
     with sync_playwright() as play, tempfile.TemporaryDirectory() as folder:
         browser = play.chromium.launch(executable_path=find_chromium(), args=list(FLAGS))
+        parts = {
+            "index of 1,000 units": lambda: opened_index(browser, Path(folder) / "index", 1000),
+            "map of 1,000,000 patches": lambda: opened_map(browser, Path(folder) / "map", 1_000_000),
+        }
         with served(args.run) as link:
             found: dict = hover(browser, link, args.model, args.pictures)
-        found["index of 1,000 units"] = opened_index(browser, Path(folder) / "index", 1000)
-        found["map of 1,000,000 patches"] = opened_map(browser, Path(folder) / "map", 1_000_000)
-        found["machine"] = f"{platform.machine()}, {platform.processor() or 'CPU'}, software WebGL"
+        for name, values in found.items():
+            print(f"{name:28} {values}", flush=True)
+        for name, part in parts.items():
+            found[name] = part()
+            print(f"{name:28} {found[name]}", flush=True)
+        found["machine"] = f"{os.cpu_count()} cores, {platform.machine()}, software WebGL"
         browser.close()
-    for name, values in found.items():
-        print(f"{name:28} {values}")
     args.out.write_text(json.dumps(found, indent=1) + "\n")
 
 
