@@ -10,15 +10,14 @@ import numpy as np
 
 from vitreous.cards.claims import claim, evidence_rows
 from vitreous.cards.lenses import align_part, disentangle_part, structure_part, token_part
-from vitreous.cards.plain import packed, plain
-from vitreous.cards.sheet import Sheet, unit_id
+from vitreous.cards.plain import plain
+from vitreous.cards.sheet import Sheet
+from vitreous.cards.sheet import unit_id as unit_id
 from vitreous.errors import SettingsError
 from vitreous.examination.profiles import ROWS
 
 if TYPE_CHECKING:
     from vitreous.examination import Examination
-
-LENSES = ("structure", "disentangle", "align", "tokens")
 
 
 class Deck:
@@ -196,6 +195,3 @@ def _rows(sheet: Sheet, unit: int) -> list[dict[str, Any]]:
             ]
             rows.append({"title": title, "low": plain(values.min()), "high": plain(values.max()), "tiles": tiles})
     return rows
-
-
-__all__ = ["COLUMNS", "LENSES", "Deck", "code", "packed", "unit_id"]

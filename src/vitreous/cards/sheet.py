@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 SURE = 0.05  # a word that as many random sets of pictures fit as well is no name
-SHORT = {"labels": "words", "profiles": "pictures", "evidence": "evidence"}
 
 
 def unit_id(model: str, block: int, unit: int, subunit: int | None = None) -> str:
