@@ -252,8 +252,10 @@ def map_tokens(bench: Bench, attempt: Attempt) -> None:
         if not left:
             return
         looked = bench.plan.images[bench.plan.maps_close(one)]
-        for block, found in zip(left, token_maps(one.subject, looked, left, progress=bench.progress), strict=True):
-            found.save(paths[block])
+        # all blocks in one pass, also if one is left: a pass of its own would differ in the last bits
+        for found in token_maps(one.subject, looked, one.blocks, progress=bench.progress):
+            if found.block in left:
+                found.save(paths[found.block])
 
     for one in bench.plan.models:
         attempt(f"{files.TOKENS}/{one.name}", lambda one=one: make(one))  # type: ignore[misc]
