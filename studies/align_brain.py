@@ -87,12 +87,13 @@ def study(data: Path, work: Path, name: str, options: argparse.Namespace, keep: 
             "epochs": [len(run.log) for run in runs],
         }
         keep()
-    if options.without_controls:
-        return
-    sources: dict[str, Any] = {
-        "pixels": pixel_patches(images),
-        "shuffled weights": recorded(data, images, work / name / "shuffled", shuffled=True),
-    } | {f"{key} alone": {key: store} for key, store in stores.items()}
+    sources: dict[str, Any] = {}
+    if "pixels" in options.controls:
+        sources["pixels"] = pixel_patches(images)
+    if "shuffled" in options.controls:
+        sources["shuffled weights"] = recorded(data, images, work / name / "shuffled", shuffled=True)
+    if "alone" in options.controls:
+        sources |= {f"{key} alone": {key: store} for key, store in stores.items()}
     result["controls with"] = CONTROLS
     for control, source in sources.items():
         folder = work / name / control.replace(" ", "-")
@@ -135,7 +136,7 @@ def main() -> None:
     parser.add_argument("--sessions", nargs="+", default=["210325", "201025"])
     parser.add_argument("--weights", nargs="+", type=float, default=[0.0, 0.1, 1.0], help="λ_eigen")
     parser.add_argument("--seeds", nargs="+", type=int, default=[0, 1, 2])
-    parser.add_argument("--without-controls", action="store_true", help="neither controls nor single networks")
+    parser.add_argument("--controls", nargs="*", default=["pixels", "shuffled", "alone"], help="alone: single networks")
     options = parser.parse_args()
     keep = Kept()
     for name in options.sessions:
