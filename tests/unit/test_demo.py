@@ -144,7 +144,8 @@ def test_stages_of_different_grids_and_widths_are_looked_at_each_on_its_own_grid
         module = timm.create_model("convnext_atto", num_classes=0, depths=(1, 1, 2, 1), dims=(8, 16, 24, 32)).eval()
     size = vt.Size(64, 64)
     subject = vt.wrap(module, name="stages", preprocess=vt.Preprocess(size, size))
-    html = run_demo(tmp_path, scenes=64, subjects=[subject], progress=False).read_text()
+    run_demo(tmp_path, scenes=64, subjects=[subject], progress=False)
+    html = (tmp_path / "first-look" / "report.html").read_text()
     assert "Residual stream of the patches" in html and "Where the detectors are" in html
     assert "64, 96, 128" in html  # hidden units of the three blocks that are shown
     assert "Which units do the same job" not in html  # its units cannot be compared across stages
