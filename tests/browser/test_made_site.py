@@ -185,6 +185,7 @@ def test_the_map_answers_to_hover_and_lasso(many):
     page.mouse.down()
     for step in range(1, 25):
         page.mouse.move(x + 120 * math.cos(step / 4), y + 120 * math.sin(step / 4))
+        page.wait_for_timeout(20)  # the lasso takes a point every 10 ms: a hand is slower than a script
     page.mouse.up()
     page.wait_for_selector(".chosen li")
     said = page.locator(".atlas-side [role=status]").inner_text()
