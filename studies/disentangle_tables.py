@@ -198,7 +198,7 @@ def ablations(case: Case, work: Path, tokens: int, units: int) -> Results:
         f"top-k {k // 2}": {"top_k": k // 2},
     }
     weight, bias = layer.matrix()
-    rows = Kept(work / "rows.json")
+    rows = Kept(work / f"rows-{len(chosen)}-{k}-{size}.json")
     rows.put("units, not split", lambda: scores(weight[chosen], bias[chosen], q, y, judged))
     for name, change in tqdm(changes.items(), case.name):
         asked = {"top_k": k, "min_cluster_size": size, **base, **change}

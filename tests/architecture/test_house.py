@@ -35,6 +35,7 @@ FLOORS = (
     {"demo"},
     {"explorer"},
     {"cli"},
+    {"__main__"},
 )
 
 

@@ -200,6 +200,7 @@ def align_models(bench: Bench, attempt: Attempt) -> None:
 
 
 def _cut(bench: Bench) -> None:
+    from vitreous.lenses.align import CHECKPOINT
     from vitreous.lenses.align_colors import colors, group_nodes, spectral_tsne
     from vitreous.lenses.align_cut import Spectral, ncut
 
@@ -231,6 +232,7 @@ def _cut(bench: Bench) -> None:
     arrays = {"places": flat, "solid": solid, "colours": colors(solid), "concepts": concepts}
     spectral.save(folder)
     files.write_arrays(path, {}, arrays)
+    (folder / CHECKPOINT).unlink(missing_ok=True)  # torch's own format; what it was kept for is done
 
 
 def _alignment(bench: Bench, models: list[Asked]) -> Any:
