@@ -100,6 +100,8 @@ def test_controls_stand_beside_the_numbers(cards):
     for card in cards:
         for row in card["evidence"]:
             assert row["value"] is not None and row["control"] is not None and row["note"]
+            if row["lens"] == "words":  # more is better, as in every other row
+                assert (row["value"] >= row["control"]) == ("sure enough" in row["note"])
 
 
 @pytest.mark.parametrize(

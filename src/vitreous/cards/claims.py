@@ -58,10 +58,8 @@ def _words(sheet: Sheet, unit: int) -> list[dict[str, Any]]:
         return []
     word, chance = best
     verdict = "sure enough to be its name" if chance <= SURE else "too often luck to be its name"
-    note = f"Share of random sets of pictures that some word fits as well: {verdict}. The smaller the better."
-    return [
-        _row("words", f"“{word}” fits its strongest pictures best: how often luck does as well", chance, SURE, note)
-    ]
+    note = f"Share of random sets of pictures that no word fits as well: {verdict}. Control: what a name needs."
+    return [_row("words", f"“{word}” fits its strongest pictures better than luck", 1 - chance, 1 - SURE, note)]
 
 
 def _alike(sheet: Sheet, unit: int) -> list[dict[str, Any]]:
