@@ -68,6 +68,25 @@ def test_the_map_holds_every_patch_of_every_layer(site, examined):
     assert arrays["token"].min() == 1  # patches come after the class token
 
 
+def test_patches_of_the_map_have_names_where_named_units_answer_most(examined):
+    head, arrays = cloud_arrays(examined)
+    found = {}
+    for at in np.flatnonzero(arrays["label"] != 255).tolist():
+        spot = tuple(int(arrays[name][at]) for name in ("model", "picture", "token"))
+        found.setdefault(spot, set()).add(head["labels"][arrays["label"][at]])
+    assert found and all(len(names) == 1 for names in found.values())  # the same word at every layer
+    named = {}
+    for number, model in enumerate(examined.models):
+        for block in model.blocks:
+            labels, profile = examined.labels(model.name, block), examined.profile(model.name, block)
+            for unit in np.flatnonzero(labels.chance <= 0.05).tolist():
+                for picture, place in zip(profile.close_pictures[unit], profile.close_patches[unit], strict=True):
+                    spot = (number, int(picture), int(place) + len(model.prefix))
+                    named.setdefault(spot, set()).add(labels.names[unit])
+    named = {spot: words for spot, words in named.items() if spot[1] >= 0}
+    assert set(found) == set(named) and all(found[spot] <= named[spot] for spot in found)
+
+
 def test_a_large_map_keeps_whole_paths(examined):
     head, arrays = cloud_arrays(examined, most=200)
     assert head["count"] <= 200

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from vitreous.cards.plain import packed
+from vitreous.cards.sheet import SURE
+from vitreous.errors import VitreousError
 
 if TYPE_CHECKING:
     from vitreous.examination import Examination
@@ -45,7 +47,34 @@ def cloud_arrays(examination: Examination, most: int = MOST) -> tuple[dict[str, 
         "concept": examination.concepts[node].astype(np.uint8),
     }
     head = {"count": len(node), "layers": layers, "concepts": _concepts(arrays)}
+    words = [_words(examination, name) for name in names]
+    if labels := sorted({word for found in words for word in found.values()})[:NONE]:
+        prefixes = [len(entry.prefix) for entry in examination.models]
+        spots = zip(*(arrays[name].tolist() for name in ("model", "picture", "token")), strict=True)
+        given = [words[model].get((picture, token - prefixes[model])) for model, picture, token in spots]
+        numbers = {word: number for number, word in enumerate(labels)}
+        arrays["label"] = np.array([NONE if word is None else numbers.get(word, NONE) for word in given], np.uint8)
+        head["labels"] = labels
     return head, arrays
+
+
+def _words(examination: Examination, model: str) -> dict[tuple[int, int], str]:
+    """(picture, patch) -> the name of the unit that answers most to it, where it is among a named unit's strongest."""
+    best: dict[tuple[int, int], tuple[float, str]] = {}
+    for block in examination.model(model).blocks:
+        try:
+            labels, found = examination.labels(model, block), examination.profile(model, block)
+        except VitreousError:
+            continue  # without words, or damaged: the page of the lens says so
+        for unit, name in enumerate(labels.names):
+            if name is None or not labels.chance[unit] <= SURE or not found.std[unit] > 0:
+                continue
+            strength = (found.close_values[unit] - found.mean[unit]) / found.std[unit]
+            columns = (found.close_pictures[unit], found.close_patches[unit], strength)
+            for picture, patch, high in zip(*(column.tolist() for column in columns), strict=True):
+                if picture >= 0 and high > best.get((picture, patch), (-np.inf, ""))[0]:
+                    best[picture, patch] = (high, name)
+    return {spot: name for spot, (_, name) in best.items()}
 
 
 def cloud_data(examination: Examination) -> dict[str, Any]:
