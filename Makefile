@@ -4,7 +4,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: front demo test test-browser test-all test-peers bench docs lint clean
+.PHONY: front demo test chromium test-browser test-all test-peers bench docs lint clean
 
 $(READY): pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Python 3.11 or newer is needed: make PYTHON=python3.12"; exit 1; }
@@ -19,11 +19,15 @@ demo: $(READY)  ## the bundled models on scenes, through all four lenses, to a r
 front:  ## builds the pages of reports and of the explorer into the package (needs Node 20 or newer)
 	cd web && npm ci --no-audit --no-fund && npm run check && npm test && npm run build
 
-test: $(READY)  ## what CI runs after lint
+test: $(READY) chromium  ## what CI runs after lint
 	$(BIN)/python -m pytest
 
-test-browser: $(READY)  ## the pages in Chromium, which is installed where that is allowed
-	@command -v chromium >/dev/null || test -n "$$CHROMIUM" || { test "$$(id -u)" = 0 && command -v apt-get >/dev/null && apt-get install -y -q chromium >/dev/null; } || echo "Chromium is not here and cannot be installed: the tests will be skipped"
+chromium:  ## for the browser tests, installed where that is allowed
+	@command -v chromium >/dev/null || test -n "$$CHROMIUM" \
+	|| { test "$$(id -u)" = 0 && command -v apt-get >/dev/null && { apt-get update -qq && apt-get install -y -qq chromium; } >/dev/null 2>&1; } \
+	|| echo "Chromium is not here and cannot be installed: the browser tests will be skipped"
+
+test-browser: $(READY) chromium  ## the pages in Chromium
 	$(BIN)/python -m pytest tests/browser -rs
 
 test-all: $(READY)  ## also the slow tests and those on real data
