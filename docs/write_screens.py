@@ -52,10 +52,11 @@ def go(page: Page, base: str, hash: str) -> None:
 
 def best_unit(run: Path) -> str:
     """A named unit with a few sub-units: the card to begin with."""
-    columns = vt.open_run(run)
-    for model, block, unit in columns.unit_ids:
-        labels = columns.labels(model, block)
-        if labels is not None and 2 <= int(columns.disentanglement(model, block).subunit_count(unit)) <= 6:
+    found = vt.open_run(run)
+    for model, block, unit in found.unit_ids:
+        labels, finding = found.labels(model, block), found.disentanglement(model, block)
+        sure = labels.chance[finding.units.tolist().index(unit)] <= 0.05
+        if sure and 2 <= len(finding.subunits(unit)) <= 6:
             return f"{model}/blocks.{block}.mlp.out/{unit}"
     raise SystemExit("no named unit with sub-units")
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import io
 import json
 import re
 import shutil
@@ -107,6 +109,27 @@ def test_a_picture_can_be_dropped_in(site, tmp_path):
     (tmp_path / "broken.png").write_bytes(b"this is no picture")
     page.locator("input[type=file]").set_input_files(tmp_path / "broken.png")
     page.locator(".toast.bad").wait_for()
+
+
+def test_a_picture_is_dropped_by_the_mouse(site):
+    file = io.BytesIO()
+    vt.scenes(1, size=64, seed=98)[0].image.save(file, "PNG")
+    page = site.go("#/live")
+    page.locator("input[type=file]").wait_for(state="attached")
+    carried = page.evaluate_handle(
+        """(text) => {
+            const bytes = Uint8Array.from(atob(text), (c) => c.charCodeAt(0));
+            const carried = new DataTransfer();
+            carried.items.add(new File([bytes], "dropped.png", { type: "image/png" }));
+            return carried;
+        }""",
+        base64.b64encode(file.getvalue()).decode(),
+    )
+    for kind in ("dragenter", "dragover", "drop"):
+        page.dispatch_event("body", kind, {"dataTransfer": carried})
+    page.wait_for_function("location.hash.startsWith('#/live/u')")
+    point(page, 0.5, 0.5)
+    assert shown(page).startswith("scenes-text u")
 
 
 def test_segments_follow_the_slider(site):
