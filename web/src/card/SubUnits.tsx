@@ -66,7 +66,7 @@ export function SplitFacts({ card }: { card: Card }) {
         <dd>{parts.k}</dd>
       </div>
       <div>
-        <dt title="How well the sub-units together give back what the unit did">agreement, ρ</dt>
+        <dt title="How far one group must lead the others to take a weight for itself">margin, ρ</dt>
         <dd>{amount(parts.rho)}</dd>
       </div>
       <div>
