@@ -168,6 +168,18 @@ def test_the_theme_can_be_turned_and_heat_too(hard):
     assert "off" in page.locator("[data-wish=heat]").get_attribute("aria-label")
 
 
+def draw_lasso(page, x, y):
+    """Around a place, at a hand's speed: the lasso takes a point every 10 ms."""
+    page.wait_for_timeout(300)
+    page.mouse.move(x + 120, y)
+    page.mouse.down()
+    for step in range(1, 25):
+        page.mouse.move(x + 120 * math.cos(step / 4), y + 120 * math.sin(step / 4))
+        page.wait_for_timeout(20)
+    page.mouse.up()
+    page.wait_for_timeout(2000)
+
+
 def test_the_map_answers_to_hover_and_lasso(many):
     page = many.go("#/map")
     page.wait_for_selector("[data-drawn=yes]")
@@ -181,12 +193,11 @@ def test_the_map_answers_to_hover_and_lasso(many):
     page.wait_for_selector(".tip")
     page.wait_for_selector(".plot-lines polyline", state="attached")
     page.get_by_role("button", name="Lasso").click()
-    page.mouse.move(x + 120, y)
-    page.mouse.down()
-    for step in range(1, 25):
-        page.mouse.move(x + 120 * math.cos(step / 4), y + 120 * math.sin(step / 4))
-        page.wait_for_timeout(20)  # the lasso takes a point every 10 ms: a hand is slower than a script
-    page.mouse.up()
+    page.get_by_role("button", name="Lasso", pressed=True).wait_for()
+    for _ in range(4):  # a busy machine can lose a stroke, and a person draws again
+        draw_lasso(page, x, y)
+        if page.locator(".chosen li").count():
+            break
     page.wait_for_selector(".chosen li")
     said = page.locator(".atlas-side [role=status]").inner_text()
     assert int(said.split()[0].replace(",", "")) > 1000
