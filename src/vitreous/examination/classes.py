@@ -132,27 +132,17 @@ def _words() -> Classes:
 
 def _probe(x: np.ndarray, images: ImageSet, seed: int) -> Classes:
     """A linear probe; scored on a part of the pictures, then fitted on all."""
-    from sklearn.linear_model import LogisticRegression
-    from sklearn.preprocessing import StandardScaler
+    from vitreous.baselines.probe import fit_probe
 
     assert images.labels is not None
     y = images.labels
     order = np.random.default_rng((seed, 6)).permutation(len(y))
     held = order[: max(1, round(HELD_OUT * len(y)))]
     kept = order[len(held) :]
-    scale = StandardScaler().fit(x)
-    z = scale.transform(x)
-
-    def fit(rows: np.ndarray) -> Any:
-        return LogisticRegression(C=0.1, max_iter=500).fit(z[rows], y[rows])
-
-    accuracy = float((fit(kept).predict(z[held]) == y[held]).mean()) if len(np.unique(y[kept])) > 1 else None
-    model = fit(order)
-    coefficients, intercept = model.coef_, model.intercept_
-    if len(model.classes_) == 2:  # one row stands for both
-        coefficients, intercept = np.concatenate([-coefficients, coefficients]) / 2, np.r_[-intercept, intercept] / 2
-    weight = coefficients / scale.scale_
-    bias = intercept - weight @ scale.mean_
-    names = [images.classes[k] if images.classes else f"class {k}" for k in model.classes_.tolist()]
+    accuracy = None
+    if len(np.unique(y[kept])) > 1:
+        accuracy = float((fit_probe(x[kept], y[kept]).predict(x[held]) == y[held]).mean())
+    probe = fit_probe(x, y)
+    names = [images.classes[k] if images.classes else f"class {k}" for k in probe.labels.tolist()]
     chance = float(np.bincount(y[held] - y.min()).max() / len(held))
-    return Classes("probe", tuple(names), weight, bias, None, accuracy, chance)
+    return Classes("probe", tuple(names), probe.weight, probe.bias, None, accuracy, chance)

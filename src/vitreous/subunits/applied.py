@@ -99,12 +99,7 @@ class AppliedSubunits:
         change = None if self._edited is None else self._edited.change(rows)
         if self._edited is None or change is None:
             return None
-        axis = self.layer.channel_axis
-        if axis == 1:  # (sample, position, unit) -> as the convolution gives it
-            change = change.mT.reshape(len(change), -1, *output.shape[2:])
-        else:
-            change = change.reshape(*output.shape[:-1], -1)
-        return output.index_add(axis, self._edited.units, change.to(output))
+        return self.layer.moved(output, self._edited.units, change)
 
     @contextmanager
     def look(self, subunits: Sequence[int] | np.ndarray | None = None) -> Iterator[Seen]:

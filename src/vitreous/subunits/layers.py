@@ -84,6 +84,14 @@ class LinearLayer:
 
         return 1 if isinstance(self.module, torch.nn.Conv2d) else -1
 
+    def moved(self, output: Tensor, units: Tensor, change: Tensor) -> Tensor:
+        """What the layer gives with `change` (sample, position, unit) added to some outputs; others keep their bits."""
+        if self.channel_axis == 1:
+            shaped = change.mT.reshape(len(change), -1, *output.shape[2:])
+        else:
+            shaped = change.reshape(*output.shape[:-1], -1)
+        return output.index_add(self.channel_axis, units, shaped.to(output))
+
     @property
     def fingerprint(self) -> str:
         """Hash of all weights of the layer as they are now."""

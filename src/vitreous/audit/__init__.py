@@ -1,0 +1,349 @@
+"""Is a classifier right for the wrong reason? Parts of a layer that speak for a class where they should not.
+
+    1  every part of a layer (units, or the sub-units they split into) adds something to every class: `effects.py`
+    2  the object is painted over, and what a part still adds to its class comes from elsewhere
+    3  if labels say nothing about that, they can be exchanged between pictures: the test (`evidence/suspicion.py`)
+    4  what is named is taken out of the model for real, and switched off by a small patch: `switch.py`
+
+Parts are chosen for the test without a look at the labels: those whose effects vary most. With that, on a model that
+takes no shortcut, the chance of any alarm is at most alpha.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+
+from vitreous.audit.effects import Effects, Parts, measure
+from vitreous.audit.finding import AuditFinding as AuditFinding
+from vitreous.audit.finding import AuditRow as AuditRow
+from vitreous.audit.heads import Given, Head, check_labels, open_head
+from vitreous.audit.ranking import BETWEEN, OUTSIDE, WHOLE, Evidence, Ranked, Setting, rank, shuffled_alarms
+from vitreous.audit.switch import BeforeAfter as BeforeAfter
+from vitreous.audit.switch import SwitchOff as SwitchOff
+from vitreous.audit.switch import group_names, logits_of
+from vitreous.baselines.masks import MaskModel, input_masks, object_masks
+from vitreous.errors import ImageError, ModelError, SettingsError
+from vitreous.images import ImageSet
+from vitreous.models.subject import Subject
+from vitreous.subunits.layers import LinearLayer, find_layer
+
+if TYPE_CHECKING:
+    from vitreous.labels import Labels
+    from vitreous.lenses.disentangle import Disentanglement
+    from vitreous.lenses.structure import StructureFinding
+
+PATCHES, TOP, CLUSTERS, SMALLEST = 16, 0.2, 12, 5  # patches a picture, share of instances, and the size of clusters
+CONTROLLED = 20  # first rows whose units are split at random for comparison
+
+Masks = Literal["masks", "instances", "boxes"] | MaskModel | Sequence[np.ndarray] | np.ndarray | None
+
+
+def audit(
+    subject: Subject,
+    images: ImageSet,
+    site: str = "blocks.-1.mlp.out",
+    *,
+    head: Given = None,
+    targets: Sequence[int] | None = None,
+    train: ImageSet | None = None,
+    disentanglement: Disentanglement | None = None,
+    split: bool = True,
+    masks: Masks = None,
+    groups: Sequence[Any] | None = None,
+    labels: Labels | None = None,
+    structure: StructureFinding | None = None,
+    tested: int = 256,
+    confirm: int = 8,
+    repeats: int = 10_000,
+    alpha: float = 0.05,
+    correction: str = "fdr_bh",
+    seed: int = 0,
+    progress: bool = True,
+) -> AuditFinding:
+    """Ranks the parts of a layer by how much they speak for a class because of something that is not the object.
+
+    `images` are labelled and were not trained on: on training pictures a model knows backgrounds by heart. `head` is
+    the model's own where it has one, or a probe fitted on `train` (or on half of the pictures, and the other half is
+    audited); or a function of the model's output, or (weight, bias). `targets` says which outputs the classes are.
+
+    `masks` say where the object is: the set's own, boxes, a mask model, or one bool map a picture. Without masks,
+    `groups` (one name a picture) are compared within each class; with neither, suspicion is only how much a class rests
+    on a part, which a shortcut and a cause share: `finding.basis` says so.
+
+    `disentanglement` is made here from the same pictures if there is none; `split=False` audits whole units. Of
+    `tested` parts the first `confirm` are taken out for real. `labels` are `vt.label`'s; `structure` names mates.
+
+    >>> finding = vt.audit(subject, images, masks="masks")
+    >>> finding.alarms, finding.switch_off().table
+    """
+    _check(subject, tested, confirm, alpha)
+    read, seen = open_head(subject, head, images, train, targets, seed)
+    chosen_groups = None if groups is None else _groups(groups, images, seen)
+    layer = find_layer(subject, site)
+    split_by = _split(subject, seen, layer, disentanglement, split, seed, progress)
+    parts, names = _parts(layer, split_by)
+    where = _masks(subject, images, seen, masks, progress)
+    setting = Setting(tested, repeats, alpha, correction, seed)
+    job = _Job(subject, read, seen, layer, where, setting, progress)
+    y, _ = check_labels(seen)
+    whole = job.effects(parts)
+    levels = whole.levels(y)
+    evidence = job.evidence(parts, whole, levels, y, chosen_groups)
+    ranked = rank(evidence, parts, setting)
+    made = job.confirmed(job.finding(parts, names, levels, whole, ranked, evidence), confirm)
+    said = {"tested": tested, "repeats": repeats, "alpha": alpha, "correction": correction, "seed": seed}
+    said |= {"targets": None if targets is None else list(targets), "split": split_by is not None, "head": read.kind}
+    said |= {"masks": where is not None, "pictures": len(seen), "model": subject.name, "data": seen.fingerprint}
+    controls = {"alarms with shuffled labels": shuffled_alarms(evidence, parts, setting)}
+    controls |= job.random_control(made, split_by)
+    controls |= {"undivided units, largest": max((row.of_unit for row in made.rows), default=float("nan"))}
+    return replace(_described(made, split_by, labels, structure), settings=said, controls=controls)
+
+
+@dataclass(frozen=True, eq=False)
+class _Job:
+    """What all steps of one audit share."""
+
+    subject: Subject
+    head: Head
+    images: ImageSet
+    layer: LinearLayer
+    masks: np.ndarray | None
+    setting: Setting
+    progress: bool
+
+    @property
+    def prefix(self) -> int:
+        inside = any(self.layer.path.startswith(f"{block.path}.") for block in self.subject.blocks)
+        return len(self.subject.prefix) if inside else 0
+
+    def effects(self, parts: Parts, painted: bool = False) -> Effects:
+        return measure(
+            self.subject,
+            self.head,
+            self.layer,
+            parts,
+            self.images,
+            prefix=self.prefix,
+            masks=self.masks,
+            painted=painted,
+            progress=self.progress,
+        )
+
+    def evidence(
+        self, parts: Parts, whole: Effects, levels: np.ndarray, y: np.ndarray, groups: np.ndarray | None
+    ) -> Evidence:
+        """What suspicion rests on: pictures without the object where masks say what that is."""
+        if self.masks is not None:
+            return Evidence(self.effects(parts, painted=True).beyond(levels), y, groups, OUTSIDE)
+        return Evidence(whole.beyond(levels), y, groups, WHOLE if groups is None else BETWEEN)
+
+    def finding(
+        self,
+        parts: Parts,
+        names: list[tuple[int, int | None]],
+        levels: np.ndarray,
+        whole: Effects,
+        ranked: Ranked,
+        evidence: Evidence,
+    ) -> AuditFinding:
+        effects = whole.beyond(levels)
+        rows = ranked.rows(names, whole, effects, evidence)
+        order, at = ranked.chosen, [row.target for row in rows]
+        y = evidence.labels
+        return AuditFinding(
+            site=self.layer.site,
+            basis=evidence.basis,
+            classes=self.head.names,
+            rows=rows,
+            parts=parts.some(order),
+            levels=levels[order],
+            activations=whole.activations[:, order],
+            effects=effects[:, order, at],
+            labels=y,
+            ids=self.images.ids,
+            groups=evidence.groups,
+            accuracy=float((whole.logits.argmax(1) == y).mean()),
+            controls={},
+            layer={
+                "site": self.layer.site,
+                "path": self.layer.path,
+                "first": self.layer.first,
+                "prefix": self.prefix,
+                "layer": self.layer.fingerprint,
+            },
+            settings={},
+            head=self.head,
+            subject=self.subject,
+            images=self.images,
+        )
+
+    def confirmed(self, found: AuditFinding, count: int) -> AuditFinding:
+        """The first rows with what pictures of their class lose when the part is really taken out."""
+        import torch
+        from tqdm.auto import tqdm  # type: ignore[import-untyped]
+
+        from vitreous.audit.effects import log_odds
+
+        def odds() -> np.ndarray:
+            return log_odds(torch.from_numpy(logits_of(self.subject, self.head, self.images))).numpy()
+
+        old, rows = odds(), list(found.rows)
+        bare = replace(found, subject=None)
+        for k in tqdm(range(min(count, len(rows))), "taken out", disable=not self.progress, leave=False):
+            with bare.switch_off([rows[k]]).on(self.subject):
+                lost = old - odds()
+            rows[k] = replace(rows[k], ablation=float(lost[found.labels == rows[k].target, rows[k].target].mean()))
+        return replace(found, rows=tuple(rows))
+
+    def random_control(self, found: AuditFinding, split: Disentanglement | None) -> dict[str, float]:
+        """The largest suspicion where the units of the first rows are split at random instead."""
+        if split is None:
+            return {}
+        units = sorted({row.unit for row in found.rows[:CONTROLLED] if row.part is not None})
+        if not units:
+            return {}
+        drawn = _random_parts(split, units, self.setting.seed)
+        whole = self.effects(drawn)
+        evidence = self.evidence(drawn, whole, whole.levels(found.labels), found.labels, found.groups)
+        ranked = rank(evidence, drawn, replace(self.setting, repeats=1))
+        return {"random sub-units, largest": float(ranked.suspicion.max(initial=0))}
+
+
+def _random_parts(split: Disentanglement, units: list[int], seed: int) -> Parts:
+    """As many sub-units as the units have, with every input given to one of them by lot."""
+    from vitreous.kernels.split_weights import divide
+
+    rng, owners, weights, biases = np.random.default_rng((seed, 10)), [], [], []
+    for unit in units:
+        count, at = len(split.subunits(unit)), int(np.flatnonzero(split.units == unit)[0])
+        members = rng.integers(count, size=split.weight.shape[1]) == np.arange(count)[:, None]
+        weight, bias = divide(split.weight[at], split.bias[at], members)
+        owners += [unit] * count
+        weights.append(weight)
+        biases.append(bias)
+    return Parts(np.array(owners), np.concatenate(weights), np.concatenate(biases), np.ones(len(owners), bool))
+
+
+def _check(subject: Subject, tested: int, confirm: int, alpha: float) -> None:
+    if subject.modality != "image" or subject.preprocess is None:
+        raise ModelError(f"{subject.name} reads texts; an audit looks at pictures", given=subject.family.name)
+    if subject.hooks:
+        raise SettingsError(
+            "the model carries hooks", given=subject.hooked[:3], remedy="leave vt.steer or a patch first"
+        )
+    if tested < 1 or confirm < 0 or not 0 < alpha < 1:
+        raise SettingsError(
+            "tested from 1 on, confirm from 0 on, alpha between 0 and 1", given=(tested, confirm, alpha)
+        )
+
+
+def _groups(groups: Sequence[Any], images: ImageSet, seen: ImageSet) -> np.ndarray:
+    found = dict(zip(images.ids, group_names(groups, len(images)), strict=True))
+    return np.array([found[name] for name in seen.ids])
+
+
+def _split(
+    subject: Subject,
+    images: ImageSet,
+    layer: LinearLayer,
+    given: Disentanglement | None,
+    split: bool,
+    seed: int,
+    progress: bool,
+) -> Disentanglement | None:
+    from vitreous.lenses.disentangle import disentangle
+    from vitreous.subunits.applied import matching_layer
+
+    if given is not None:
+        if given.site != layer.site:
+            raise SettingsError("the sub-units are of another site", given=given.site, accepted=layer.site)
+        matching_layer(given, subject)
+        return given
+    if not split:
+        return None
+    return disentangle(subject, images, layer.site, **_coarse(subject, len(images)), seed=seed, progress=progress)
+
+
+def _coarse(subject: Subject, pictures: int) -> dict[str, Any]:
+    """Few large clusters a unit: a concept that a class rests on is in many pictures, and its effect is not cut up."""
+    grid = subject.grid()
+    each = min(PATCHES, 1 if grid is None else grid.patches)
+    top = max(1, round(TOP * pictures * each))
+    return {"tokens_per_image": each, "top_k": top, "min_cluster_size": max(SMALLEST, top // CLUSTERS)}
+
+
+def _parts(layer: LinearLayer, split: Disentanglement | None) -> tuple[Parts, list[tuple[int, int | None]]]:
+    """All parts, and the name of each: (unit, which of its sub-units)."""
+    if split is None:
+        weight, bias = layer.matrix()
+        every = np.arange(layer.count)
+        return Parts(every, weight, bias, np.ones(layer.count, bool)), [(unit, None) for unit in every.tolist()]
+    owner, place = split.units[split.parents], np.arange(len(split)) - split.starts[split.parents]
+    alone = np.diff(split.starts)[split.parents] == 1
+    names = [(int(u), None if whole else int(k)) for u, k, whole in zip(owner, place, alone, strict=True)]
+    return Parts(owner, *split.dense, ~split.dead), names
+
+
+def _masks(subject: Subject, images: ImageSet, seen: ImageSet, masks: Masks, progress: bool) -> np.ndarray | None:
+    """bool (picture, row, column) of the model's input."""
+    if masks is None:
+        return None
+    assert subject.preprocess is not None
+    if isinstance(masks, str) or callable(masks):
+        found = object_masks(seen, masks, progress=progress)
+    else:
+        if len(masks) != len(images):
+            raise ImageError("one mask a picture", given=len(masks), accepted=str(len(images)))
+        by_id = dict(zip(images.ids, masks, strict=True))
+        found = [_fitting(np.asarray(by_id[name]), seen, name) for name in seen.ids]
+    placed = input_masks(found, subject.preprocess).astype(bool)
+    if not placed.any() or placed.all():
+        raise ImageError(
+            "masks tell the object from the rest", given="all pixels are " + ("object" if placed.any() else "ground")
+        )
+    return placed
+
+
+def _fitting(mask: np.ndarray, images: ImageSet, name: str) -> np.ndarray:
+    picture = images[name].image
+    if mask.shape != (picture.height, picture.width):
+        raise ImageError(
+            f"the mask of picture {name!r} is of another size",
+            given=mask.shape,
+            accepted=f"({picture.height}, {picture.width})",
+        )
+    if mask.dtype != bool and not np.isin(np.unique(mask), (0, 1)).all():
+        raise ImageError(f"the mask of picture {name!r} is not of 0 and 1", given=np.unique(mask)[:5].tolist())
+    return mask.astype(bool)
+
+
+def _described(
+    found: AuditFinding, split: Disentanglement | None, labels: Labels | None, structure: StructureFinding | None
+) -> AuditFinding:
+    """Rows with their label and their mates in other layers."""
+    if labels is not None and (split is None or len(labels) != len(split)):
+        raise SettingsError("labels are one for each sub-unit", given=len(labels))
+    rows = []
+    for row in found.rows:
+        if labels is not None and split is not None:
+            row = replace(row, label=labels.names[int(split.subunits(row.unit)[row.part or 0])])
+        if structure is not None:
+            row = replace(row, mates=_mates(structure, found.site, row.unit))
+        rows.append(row)
+    return replace(found, rows=tuple(rows))
+
+
+def _mates(structure: StructureFinding, site: str, unit: int) -> tuple[str, ...]:
+    """Units of the same cluster in other layers, as layer and channel; none if the layer is not in the structure."""
+    block = site.removeprefix("blocks.").split(".")[0]
+    mine = [k for k, name in enumerate(structure.layers) if name.removeprefix("blocks.").split(".")[0] == block]
+    if not mine or unit >= structure.labels.shape[2]:
+        return ()
+    clusters = {int(c) for c in structure.labels[mine, :, unit].ravel() if c >= 0}
+    members = [m for c in sorted(clusters) for m in structure.clusters[c].tolist() if m[0] not in mine]
+    return tuple(dict.fromkeys(f"{structure.layers[layer]}.{channel}" for layer, _, channel in members))

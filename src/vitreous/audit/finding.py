@@ -1,0 +1,235 @@
+"""What an audit found: parts of a layer, the most suspicious first, with the numbers behind the suspicion."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from vitreous.audit.effects import Parts
+from vitreous.audit.heads import Head
+from vitreous.audit.switch import SwitchOff
+from vitreous.errors import SettingsError, StoreError
+from vitreous.examination.files import read_arrays, write_arrays
+from vitreous.images import ImageSet
+from vitreous.models.subject import Subject
+
+FORMAT, VERSION, FILE = "vitreous audit", 1, "audit.npz"
+AGAIN = "audit again: vt.audit(...).save(...)"
+
+
+@dataclass(frozen=True)
+class AuditRow:
+    """One part of the layer and the class that it speaks for.
+
+    id           its number among the parts that were audited; what `switch_off` takes
+    unit, part   the layer's unit, and which of its sub-units (None: the unit was not split)
+    suspicion    log-odds of the class that it adds to pictures of the class and not to others (see `finding.basis`)
+    p, corrected how often exchanged labels give as much, alone and corrected for all tests; `alarm`: at most alpha
+    whole        the same difference in the pictures as they are, with the object
+    of_unit      suspicion of the undivided unit
+    ablation     log-odds that pictures of the class lose when it is taken out; NaN if that was not run
+    selectivity  AUC of its activation, the class against the rest; `group_selectivity` the best of the groups
+    outside      share of its map that lies off the object, in pictures of the class (NaN without masks)
+    agreement    share of pictures of the class in which it speaks for the class
+    """
+
+    id: int
+    unit: int
+    part: int | None
+    target: int
+    suspicion: float
+    p: float
+    corrected: float
+    alarm: bool
+    whole: float
+    of_unit: float
+    ablation: float
+    selectivity: float
+    group_selectivity: float
+    outside: float
+    agreement: float
+    label: str | None = None
+    mates: tuple[str, ...] = ()
+
+    @property
+    def kind(self) -> str:
+        return "unit" if self.part is None else "sub-unit"
+
+    @property
+    def name(self) -> str:
+        return f"{self.unit}" if self.part is None else f"{self.unit}.{self.part}"
+
+
+@dataclass(frozen=True, eq=False)
+class AuditFinding:
+    """`rows`, most suspicious first; every part that was tested has one.
+
+    `basis` says what suspicion is measured on: "outside the object" (the object is painted over), "between groups"
+    (of one class), or "the whole picture", where a shortcut and a cause cannot be told apart.
+    `activations`, `effects` (picture, row): what each part gives, and what it adds to its class. `controls`: alarms
+    with shuffled labels, the largest suspicion of random sub-units and of undivided units. `levels` (row, kind).
+    """
+
+    site: str
+    basis: str
+    classes: tuple[str, ...]
+    rows: tuple[AuditRow, ...]
+    parts: Parts
+    levels: np.ndarray
+    activations: np.ndarray
+    effects: np.ndarray
+    labels: np.ndarray
+    ids: tuple[str, ...]
+    groups: np.ndarray | None
+    accuracy: float
+    controls: Mapping[str, float]
+    layer: Mapping[str, Any]
+    settings: Mapping[str, Any]
+    head: Head | None = field(default=None, repr=False)
+    subject: Subject | None = field(default=None, repr=False)
+    images: ImageSet | None = field(default=None, repr=False)
+
+    def __repr__(self) -> str:
+        best = f", first {self.rows[0].name} for {self.classes[self.rows[0].target]}" if self.rows else ""
+        return f"AuditFinding({self.site!r}: {len(self.alarms)} alarms in {len(self.rows)} parts{best}; {self.basis})"
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    @property
+    def alarms(self) -> tuple[AuditRow, ...]:
+        return tuple(row for row in self.rows if row.alarm)
+
+    def table(self, top: int | None = None) -> list[dict[str, Any]]:
+        """Plain rows, for JSON and data frames."""
+        return [asdict(row) | {"target": self.classes[row.target]} for row in self.rows[:top]]
+
+    def to_pandas(self) -> Any:
+        from importlib import import_module
+
+        try:
+            return import_module("pandas").DataFrame(self.table())
+        except ImportError:
+            raise SettingsError("pandas is not installed", remedy="pip install pandas") from None
+
+    # -- what to do about it
+
+    def switch_off(
+        self,
+        which: Sequence[int | AuditRow] | None = None,
+        *,
+        subject: Subject | None = None,
+        images: ImageSet | None = None,
+        groups: Sequence[Any] | np.ndarray | None = None,
+    ) -> SwitchOff:
+        """A patch that puts these parts at their level; all that raised an alarm if none are named.
+
+        Its `table` is measured on the audited pictures and their groups, given or proposed, or on others that are
+        given here. A finding that was loaded is told the subject and the pictures.
+        """
+        chosen = [row.id for row in self.alarms] if which is None else [_number(item) for item in which]
+        at = {row.id: k for k, row in enumerate(self.rows)}
+        if wrong := [number for number in chosen if number not in at]:
+            raise SettingsError("no part with this id was tested", given=wrong[:5], accepted=[str(k) for k in at][:20])
+        if not chosen:
+            raise SettingsError("nothing to switch off: no part raised an alarm", remedy="name parts by their id")
+        if len(set(chosen)) < len(chosen):
+            raise SettingsError("a part is named twice", given=chosen[:10])
+        places = np.array([at[number] for number in chosen])
+        parts = self.parts.some(places)
+        names = tuple(self.rows[k].name for k in places)
+        patch = SwitchOff(
+            **self.layer,
+            names=names,
+            units=parts.owner,
+            weight=parts.weight,
+            bias=parts.bias,
+            levels=self.levels[places].astype(np.float32),
+        )
+        owner, seen = subject or self.subject, images if images is not None else self.images
+        if owner is None or seen is None or self.head is None:
+            return patch
+        if images is None and groups is None:
+            groups = self.groups if self.groups is not None else self.propose_groups()
+        measured = patch.before_after(owner, seen, head=self.head, groups=groups)
+        return SwitchOff(**{**vars(patch), "before": measured})
+
+    def propose_groups(self, most: int = 8) -> np.ndarray:
+        """(picture,) names of groups where there are none: each class in two, by what the first parts add.
+
+        Effects of the `most` suspicious parts are cut by two-means within each class; the half to which they add more
+        of the first part's class is "with", the other "without".
+        """
+        from sklearn.cluster import KMeans
+
+        if not self.rows:
+            raise SettingsError("no part was tested, so there is nothing to group by")
+        same = [1.0 if row.target == self.rows[0].target else -1.0 for row in self.rows[:most]]
+        some = self.effects[:, : len(same)] * same
+        found = np.empty(len(self.labels), dtype="<U7")
+        for c in range(len(self.classes)):
+            here = np.flatnonzero(self.labels == c)
+            halves = KMeans(2, n_init=4, random_state=0).fit_predict(some[here])
+            sums = some[here].sum(1)
+            second = len(np.unique(halves)) > 1 and sums[halves == 1].mean() > sums[halves == 0].mean()
+            found[here] = np.where(halves == int(second), "with", "without")
+        return found
+
+    # -- on disk
+
+    def save(self, folder: str | Path) -> None:
+        """One file, without the model and the pictures."""
+        about = {"format": FORMAT, "version": VERSION, "site": self.site, "basis": self.basis}
+        about |= {"classes": list(self.classes), "rows": [asdict(row) for row in self.rows], "ids": list(self.ids)}
+        about |= {"accuracy": self.accuracy, "controls": dict(self.controls), "layer": dict(self.layer)}
+        about |= {"settings": dict(self.settings), "head": None if self.head is None else self.head.kind}
+        arrays = {"owner": self.parts.owner, "weight": self.parts.weight, "bias": self.parts.bias}
+        arrays |= {"levels": self.levels, "activations": self.activations, "effects": self.effects}
+        arrays |= {"labels": self.labels}
+        if self.groups is not None:
+            arrays["groups"] = self.groups
+        if self.head is not None and self.head.linear is not None:
+            arrays |= {"head_weight": self.head.linear[0], "head_bias": self.head.linear[1]}
+        write_arrays(Path(folder) / FILE, about, arrays)
+
+    @classmethod
+    def load(
+        cls, folder: str | Path, *, subject: Subject | None = None, images: ImageSet | None = None
+    ) -> AuditFinding:
+        """What `save` wrote; with `subject` and `images` patches can be measured again."""
+        from vitreous.audit.heads import open_head
+
+        about, arrays = read_arrays(Path(folder) / FILE, "audit")
+        try:
+            if (about["format"], about["version"]) != (FORMAT, VERSION):
+                raise KeyError(FORMAT)
+            rows = tuple(AuditRow(**{**row, "mates": tuple(row["mates"])}) for row in about["rows"])
+            parts = Parts(arrays["owner"], arrays["weight"], arrays["bias"], np.ones(len(arrays["owner"]), bool))
+            said = {name: about[name] for name in ("site", "basis", "accuracy", "controls", "layer", "settings")}
+            kept: dict[str, Any] = {name: arrays[name] for name in ("levels", "activations", "effects", "labels")}
+            kept |= {"groups": arrays.get("groups")}
+            names, ids, kind = tuple(about["classes"]), tuple(about["ids"]), about["head"]
+            head = None
+            if subject is not None and images is not None and kind is not None:
+                linear = (arrays["head_weight"], arrays["head_bias"]) if "head_weight" in arrays else None
+                if linear is not None or kind == "own":
+                    head = open_head(subject, linear or "own", images, None, said["settings"]["targets"], 0)[0]
+        except (LookupError, TypeError, ValueError):
+            raise StoreError("not an audit of this version", given=FILE, remedy=AGAIN) from None
+        if not len(rows) == len(parts) == len(kept["levels"]):
+            raise StoreError("the parts of the audit do not fit together", given=FILE, remedy=AGAIN)
+        return cls(
+            classes=names, ids=ids, rows=rows, parts=parts, head=head, subject=subject, images=images, **said, **kept
+        )
+
+
+def _number(item: int | AuditRow) -> int:
+    if isinstance(item, AuditRow):
+        return item.id
+    if isinstance(item, bool) or not isinstance(item, int | np.integer):
+        raise SettingsError("a part is said by its id or by its row", given=item)
+    return int(item)

@@ -1,0 +1,261 @@
+"""A small patch for a model: some parts of one layer are put at their level, everything else keeps its bits."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from vitreous.audit.heads import BATCH, Head, check_labels
+from vitreous.errors import ModelError, SettingsError, StoreError
+from vitreous.hooks import evaluating
+from vitreous.images import ImageSet
+from vitreous.models.subject import Subject
+from vitreous.provenance import json_bytes, replace_file
+from vitreous.subunits.layers import LinearLayer, find_layer
+
+if TYPE_CHECKING:
+    from torch import nn
+
+FORMAT, VERSION = "vitreous switch", 1
+
+
+@dataclass(frozen=True, eq=False)
+class SwitchOff:
+    """Parts of one layer: `units` which of its units each belongs to, `weight` (part, input) and `bias` what it
+    computes, `levels` (part, kind of position) what it is put at instead. `layer` is the hash of the layer's weights.
+
+    >>> with patch.on(subject):
+    ...     logits = subject(x)
+    >>> patch.apply(subject)          # until patch.remove(subject)
+    """
+
+    site: str
+    path: str
+    first: int
+    prefix: int
+    layer: str
+    names: tuple[str, ...]
+    units: np.ndarray
+    weight: np.ndarray
+    bias: np.ndarray
+    levels: np.ndarray
+    before: BeforeAfter | None = field(default=None, repr=False)
+
+    def __len__(self) -> int:
+        return len(self.units)
+
+    def __repr__(self) -> str:
+        return f"SwitchOff({self.site!r}: {len(self)} parts of {len(np.unique(self.units))} units)"
+
+    @property
+    def table(self) -> BeforeAfter:
+        """What it does to the pictures that were audited."""
+        if self.before is None:
+            raise SettingsError("this patch was not measured", remedy="patch.before_after(subject, images)")
+        return self.before
+
+    # -- in a model
+
+    @contextmanager
+    def on(self, owner: Subject | nn.Module) -> Iterator[None]:
+        """`apply` for the time of a `with`."""
+        self.apply(owner)
+        try:
+            yield
+        finally:
+            self.remove(owner)
+
+    def apply(self, owner: Subject | nn.Module) -> None:
+        """Refused unless the layer has the weights that were audited."""
+        layer = self._layer(owner)
+        if layer.fingerprint != self.layer:
+            raise ModelError(
+                f"the weights of {layer.path or 'the layer'} are not those that were audited",
+                given=layer.fingerprint[:12],
+                accepted=f"{self.layer[:12]}...",
+                remedy="load the model that was audited, or audit this one",
+            )
+        if self._hooks(layer):
+            raise SettingsError("this patch is on already", given=repr(self), remedy="patch.remove(...) first")
+        layer.module.register_forward_hook(_Off(self, layer))
+
+    def remove(self, owner: Subject | nn.Module) -> None:
+        layer = self._layer(owner)
+        found = self._hooks(layer)
+        if not found:
+            raise SettingsError("this patch is not on", given=repr(self))
+        for key in found:
+            del layer.module._forward_hooks[key]
+
+    def _layer(self, owner: Subject | nn.Module) -> LinearLayer:
+        return find_layer(owner, self.site if isinstance(owner, Subject) else self.path)
+
+    def _hooks(self, layer: LinearLayer) -> list[int]:
+        hooks = layer.module._forward_hooks.items()
+        return [key for key, hook in hooks if isinstance(hook, _Off) and hook.patch is self]
+
+    # -- what it does
+
+    def before_after(
+        self,
+        subject: Subject,
+        images: ImageSet,
+        *,
+        head: Head | None = None,
+        groups: Sequence[Any] | np.ndarray | None = None,
+    ) -> BeforeAfter:
+        """Accuracy without the patch and with it. `head` is `finding.head`; without one the model's own is read."""
+        from vitreous.audit.heads import open_head
+
+        labels, _ = check_labels(images)
+        read = open_head(subject, "own", images, None, None, 0)[0] if head is None else head
+        old = logits_of(subject, read, images)
+        with self.on(subject):
+            new = logits_of(subject, read, images)
+        return BeforeAfter.of(old, new, labels, read.names, groups)
+
+    # -- on disk
+
+    def save(self, path: str | Path) -> None:
+        """One safetensors file: the weights of the parts and nothing else of the model."""
+        from safetensors.numpy import save
+
+        about = {"format": FORMAT, "version": VERSION, "site": self.site, "path": self.path, "first": self.first}
+        about |= {"prefix": self.prefix, "layer": self.layer, "names": list(self.names)}
+        arrays = {"units": self.units, "weight": self.weight, "bias": self.bias, "levels": self.levels}
+        packed = {name: np.ascontiguousarray(value) for name, value in arrays.items()}
+        Path(path).parent.mkdir(parents=True, exist_ok=True)
+        replace_file(Path(path), save(packed, {"about": json_bytes(about).decode()}))
+
+    @classmethod
+    def load(cls, path: str | Path) -> SwitchOff:
+        """What `save` wrote; anything else is refused."""
+        from safetensors import SafetensorError, safe_open
+
+        try:
+            with safe_open(path, "numpy") as file:
+                about = json.loads((file.metadata() or {})["about"])
+                arrays = {name: file.get_tensor(name) for name in ("units", "weight", "bias", "levels")}
+            if (about["format"], about["version"]) != (FORMAT, VERSION):
+                raise KeyError(FORMAT)
+            said = {name: about[name] for name in ("site", "path", "first", "prefix", "layer")}
+            made = cls(**said, names=tuple(about["names"]), **arrays)
+        except FileNotFoundError:
+            raise StoreError("no patch here", given=Path(path).name) from None
+        except (SafetensorError, OSError, ValueError, LookupError, TypeError):
+            raise StoreError(
+                "not a patch, or a damaged one", given=Path(path).name, remedy="finding.switch_off(...).save(...) again"
+            ) from None
+        if not len(made.units) == len(made.weight) == len(made.bias) == len(made.levels) == len(made.names):
+            raise StoreError("the parts of the patch do not fit together", given=Path(path).name)
+        return made
+
+
+@dataclass(frozen=True, eq=False)
+class _Off:
+    patch: SwitchOff
+    layer: LinearLayer
+
+    def __call__(self, _: nn.Module, args: tuple[Any, ...], output: Tensor) -> Tensor:
+        patch, rows = self.patch, self.layer.rows(args[0])
+        weight, bias, levels = (torch.from_numpy(v).to(rows) for v in (patch.weight, patch.bias, patch.levels))
+        a = torch.nn.functional.linear(rows, weight, bias)
+        kinds = torch.arange(a.shape[1], device=a.device).clamp_max(patch.prefix)
+        change = levels.T[kinds] - a
+        units = torch.from_numpy(patch.units + self.layer.first).to(a.device)
+        return self.layer.moved(output, units, change)
+
+
+@dataclass(frozen=True)
+class BeforeAfter:
+    """Rows (what, pictures, accuracy before, accuracy after): all pictures, each class, each group, the worst group.
+
+    `changed` decisions that are other ones now; of these `mended` became right and `broken` wrong. `shift` is the mean
+    change of the right class's log-odds.
+    """
+
+    rows: tuple[tuple[str, int, float, float], ...]
+    pictures: int
+    changed: int
+    mended: int
+    broken: int
+    shift: float
+
+    @classmethod
+    def of(
+        cls,
+        old: np.ndarray,
+        new: np.ndarray,
+        labels: np.ndarray,
+        names: Sequence[str],
+        groups: Sequence[Any] | np.ndarray | None,
+    ) -> BeforeAfter:
+        from vitreous.audit.effects import log_odds
+
+        was, now = old.argmax(1), new.argmax(1)
+        right, still = was == labels, now == labels
+
+        def row(what: str, these: np.ndarray) -> tuple[str, int, float, float]:
+            return what, int(these.sum()), float(right[these].mean()), float(still[these].mean())
+
+        rows = [row("all pictures", np.ones(len(labels), bool))]
+        rows += [row(f"class {name}", labels == c) for c, name in enumerate(names) if (labels == c).any()]
+        if groups is not None:
+            kinds = group_names(groups, len(labels))
+            cells = [
+                row(f"{names[c]}, {kind}", (labels == c) & (kinds == kind))
+                for c in range(len(names))
+                for kind in np.unique(kinds)
+                if ((labels == c) & (kinds == kind)).any()
+            ]
+            worst = min(cells, key=lambda cell: cell[2]), min(cells, key=lambda cell: cell[3])
+            rows += [*cells, ("worst group", min(worst[0][1], worst[1][1]), worst[0][2], worst[1][3])]
+        at = np.arange(len(labels)), labels
+        odds = [log_odds(torch.from_numpy(part)).numpy()[at] for part in (old, new)]
+        return cls(
+            tuple(rows),
+            len(labels),
+            int((was != now).sum()),
+            int((~right & still).sum()),
+            int((right & ~still).sum()),
+            float((odds[1] - odds[0]).mean()),
+        )
+
+    def __getitem__(self, what: str) -> tuple[float, float]:
+        """Accuracy before and after of one row, such as "all pictures" or "worst group"."""
+        found = {name: (before, after) for name, _, before, after in self.rows}
+        if what not in found:
+            raise SettingsError("no such row", given=what, accepted=list(found))
+        return found[what]
+
+    def __str__(self) -> str:
+        wide = max(len(name) for name, *_ in self.rows)
+        lines = [f"{name:{wide}}  {n:5d}  {before:6.1%} -> {after:6.1%}" for name, n, before, after in self.rows]
+        said = f"{self.changed} of {self.pictures} decisions changed: {self.mended} are right now, {self.broken} wrong"
+        return "\n".join([*lines, said])
+
+
+def group_names(groups: Sequence[Any] | np.ndarray, pictures: int) -> np.ndarray:
+    found = np.asarray(groups)
+    if found.shape != (pictures,):
+        raise SettingsError("one group a picture", given=found.shape, accepted=f"({pictures},)")
+    return found.astype(str)
+
+
+def logits_of(subject: Subject, head: Head, images: ImageSet) -> np.ndarray:
+    """float32 (picture, class)."""
+    assert subject.preprocess is not None
+    with torch.inference_mode(), evaluating(subject.module):
+        parts = [
+            head.logits(subject, subject.inputs(torch.from_numpy(x))).cpu().numpy()
+            for _, x in images.batches(subject.preprocess, BATCH)
+        ]
+    return np.concatenate(parts)
