@@ -184,8 +184,9 @@ class AuditFinding:
     def save(self, folder: str | Path) -> None:
         """One file, without the model and the pictures."""
         about = {"format": FORMAT, "version": VERSION, "site": self.site, "basis": self.basis}
-        about |= {"classes": list(self.classes), "rows": [asdict(row) for row in self.rows], "ids": list(self.ids)}
-        about |= {"accuracy": self.accuracy, "controls": dict(self.controls), "layer": dict(self.layer)}
+        about |= {"classes": list(self.classes), "rows": [_plain(asdict(row)) for row in self.rows]}
+        about |= {"ids": list(self.ids), "accuracy": self.accuracy, "controls": _plain(self.controls)}
+        about |= {"layer": dict(self.layer)}
         about |= {"settings": dict(self.settings), "head": None if self.head is None else self.head.kind}
         arrays = {"owner": self.parts.owner, "weight": self.parts.weight, "bias": self.parts.bias}
         arrays |= {"levels": self.levels, "activations": self.activations, "effects": self.effects}
@@ -207,9 +208,10 @@ class AuditFinding:
         try:
             if (about["format"], about["version"]) != (FORMAT, VERSION):
                 raise KeyError(FORMAT)
-            rows = tuple(AuditRow(**{**row, "mates": tuple(row["mates"])}) for row in about["rows"])
+            rows = tuple(AuditRow(**{**_numbers(row), "mates": tuple(row["mates"])}) for row in about["rows"])
             parts = Parts(arrays["owner"], arrays["weight"], arrays["bias"], np.ones(len(arrays["owner"]), bool))
             said = {name: about[name] for name in ("site", "basis", "accuracy", "controls", "layer", "settings")}
+            said["controls"] = _numbers(said["controls"])
             kept: dict[str, Any] = {name: arrays[name] for name in ("levels", "activations", "effects", "labels")}
             kept |= {"groups": arrays.get("groups")}
             names, ids, kind = tuple(about["classes"]), tuple(about["ids"]), about["head"]
@@ -225,6 +227,15 @@ class AuditFinding:
         return cls(
             classes=names, ids=ids, rows=rows, parts=parts, head=head, subject=subject, images=images, **said, **kept
         )
+
+
+def _plain(values: Mapping[str, Any]) -> dict[str, Any]:
+    """JSON has no NaN: what was not measured is null."""
+    return {name: None if isinstance(v, float) and np.isnan(v) else v for name, v in values.items()}
+
+
+def _numbers(values: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: float("nan") if v is None and name not in ("part", "label") else v for name, v in values.items()}
 
 
 def _number(item: int | AuditRow) -> int:
