@@ -9,9 +9,9 @@ __version__ = "0.1.0.dev0"
 
 if TYPE_CHECKING:
     from vitreous.attention import open_attention as open_attention
-    from vitreous.audit import AuditFinding as AuditFinding
-    from vitreous.audit import SwitchOff as SwitchOff
-    from vitreous.audit import audit as audit
+    from vitreous.auditing import AuditFinding as AuditFinding
+    from vitreous.auditing import SwitchOff as SwitchOff
+    from vitreous.auditing import audit as audit
     from vitreous.axes import Grid as Grid
     from vitreous.axes import Size as Size
     from vitreous.baselines.chefer import chefer as chefer
@@ -113,7 +113,7 @@ if TYPE_CHECKING:
 #: Public name -> the module that holds it.
 _PUBLIC = {
     "Atlas": "lenses.align_atlas",
-    "AuditFinding": "audit",
+    "AuditFinding": "auditing",
     "ChannelAlign": "lenses.align",
     "ChatJudge": "judges.chat",
     "Concepts": "lenses.align_colors",
@@ -145,7 +145,7 @@ _PUBLIC = {
     "StructureFinding": "lenses.structure",
     "StructureLoss": "training.structure_loss",
     "Subject": "models.subject",
-    "SwitchOff": "audit",
+    "SwitchOff": "auditing",
     "TextSet": "texts",
     "TokenMaps": "lenses.tokens",
     "VitreousError": "errors",
@@ -154,7 +154,7 @@ _PUBLIC = {
     "align_report": "pages",
     "atlas": "lenses.align_atlas",
     "attention_rollout": "baselines.rollout",
-    "audit": "audit",
+    "audit": "auditing",
     "capture": "hooks",
     "check_laws": "laws",
     "chefer": "baselines.chefer",

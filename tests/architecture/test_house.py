@@ -27,7 +27,7 @@ FLOORS = (
     {"subjects", "recording", "subunits"},
     {"baselines", "dictionary_comparison", "judges", "labels", "lenses", "steering", "towers", "training"},
     {"examination"},
-    {"audit", "cards"},
+    {"auditing", "cards"},
     {"views"},
     {"render"},
     {"report"},

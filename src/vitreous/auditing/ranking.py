@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from vitreous.audit.effects import Effects, Parts
-from vitreous.audit.finding import AuditRow
+from vitreous.auditing.effects import Effects, Parts
+from vitreous.auditing.finding import AuditRow
 from vitreous.evidence.selectivity import auc
 from vitreous.evidence.suspicion import corrected, difference, exchange_test
 

@@ -21,7 +21,7 @@ import torch
 from torch import Tensor
 from tqdm.auto import tqdm  # type: ignore[import-untyped]
 
-from vitreous.audit.heads import BATCH, Head
+from vitreous.auditing.heads import BATCH, Head
 from vitreous.hooks import evaluating
 from vitreous.kernels.fill_holes import fill_holes
 

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from vitreous.audit.heads import BATCH, Head, check_labels
+from vitreous.auditing.heads import BATCH, Head, check_labels
 from vitreous.errors import ModelError, SettingsError, StoreError
 from vitreous.hooks import evaluating
 from vitreous.images import ImageSet
@@ -113,7 +113,7 @@ class SwitchOff:
         groups: Sequence[Any] | np.ndarray | None = None,
     ) -> BeforeAfter:
         """Accuracy without the patch and with it. `head` is `finding.head`; without one the model's own is read."""
-        from vitreous.audit.heads import open_head
+        from vitreous.auditing.heads import open_head
 
         labels, _ = check_labels(images)
         read = open_head(subject, "own", images, None, None, 0)[0] if head is None else head
@@ -198,7 +198,7 @@ class BeforeAfter:
         names: Sequence[str],
         groups: Sequence[Any] | np.ndarray | None,
     ) -> BeforeAfter:
-        from vitreous.audit.effects import log_odds
+        from vitreous.auditing.effects import log_odds
 
         was, now = old.argmax(1), new.argmax(1)
         right, still = was == labels, now == labels

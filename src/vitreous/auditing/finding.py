@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from vitreous.audit.effects import Parts
-from vitreous.audit.heads import Head
-from vitreous.audit.switch import SwitchOff
+from vitreous.auditing.effects import Parts
+from vitreous.auditing.heads import Head
+from vitreous.auditing.switch import SwitchOff
 from vitreous.errors import SettingsError, StoreError
 from vitreous.examination.files import read_arrays, write_arrays
 from vitreous.images import ImageSet
@@ -202,7 +202,7 @@ class AuditFinding:
         cls, folder: str | Path, *, subject: Subject | None = None, images: ImageSet | None = None
     ) -> AuditFinding:
         """What `save` wrote; with `subject` and `images` patches can be measured again."""
-        from vitreous.audit.heads import open_head
+        from vitreous.auditing.heads import open_head
 
         about, arrays = read_arrays(Path(folder) / FILE, "audit")
         try:

@@ -17,14 +17,14 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from vitreous.audit.effects import Effects, Parts, measure
-from vitreous.audit.finding import AuditFinding as AuditFinding
-from vitreous.audit.finding import AuditRow as AuditRow
-from vitreous.audit.heads import Given, Head, check_labels, open_head
-from vitreous.audit.ranking import BETWEEN, OUTSIDE, WHOLE, Evidence, Ranked, Setting, rank, shuffled_alarms
-from vitreous.audit.switch import BeforeAfter as BeforeAfter
-from vitreous.audit.switch import SwitchOff as SwitchOff
-from vitreous.audit.switch import group_names, logits_of
+from vitreous.auditing.effects import Effects, Parts, measure
+from vitreous.auditing.finding import AuditFinding as AuditFinding
+from vitreous.auditing.finding import AuditRow as AuditRow
+from vitreous.auditing.heads import Given, Head, check_labels, open_head
+from vitreous.auditing.ranking import BETWEEN, OUTSIDE, WHOLE, Evidence, Ranked, Setting, rank, shuffled_alarms
+from vitreous.auditing.switch import BeforeAfter as BeforeAfter
+from vitreous.auditing.switch import SwitchOff as SwitchOff
+from vitreous.auditing.switch import group_names, logits_of
 from vitreous.baselines.masks import MaskModel, input_masks, object_masks
 from vitreous.errors import ImageError, ModelError, SettingsError
 from vitreous.images import ImageSet
@@ -187,7 +187,7 @@ class _Job:
         import torch
         from tqdm.auto import tqdm  # type: ignore[import-untyped]
 
-        from vitreous.audit.effects import log_odds
+        from vitreous.auditing.effects import log_odds
 
         def odds() -> np.ndarray:
             return log_odds(torch.from_numpy(logits_of(self.subject, self.head, self.images))).numpy()

@@ -1,0 +1,328 @@
+"""The audit: exact where the way is linear, quiet where nothing is wrong, and it finds what was planted."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from tests.reference.audit import every_exchange, lost_without
+from timm.models.vision_transformer import VisionTransformer
+
+import vitreous as vt
+from vitreous.auditing import _parts
+from vitreous.auditing.effects import Parts, measure
+from vitreous.auditing.heads import Head
+from vitreous.auditing.ranking import OUTSIDE, Evidence, Setting, rank
+from vitreous.evidence.suspicion import corrected, exchange_test
+from vitreous.kernels.fill_holes import fill_holes
+from vitreous.subunits.layers import find_layer
+
+SMALL = {"img_size": 32, "patch_size": 8, "embed_dim": 32, "depth": 2, "num_heads": 2}
+QUICK = {"repeats": 200, "progress": False}
+
+
+def network(classes: int = 2, seed: int = 0, **settings) -> torch.nn.Module:
+    torch.manual_seed(seed)
+    return VisionTransformer(**SMALL, num_classes=classes, **settings).eval()
+
+
+def pictures(count: int, seed: int, cue: float | None = 1.0, classes: tuple[str, ...] = ("dark", "light")):
+    """A disc, dark or light, on noise; a red corner where the cue says light, so often as `cue` says; None: never.
+
+    The set with its masks, and whether each picture has the corner.
+    """
+    rng = np.random.default_rng(seed)
+    images, masks, labels, corners = [], [], [], []
+    rows, columns = np.mgrid[:32, :32]
+    for k in range(count):
+        label = k % 2
+        image = rng.integers(90, 160, (32, 32, 3)).astype(np.uint8)
+        y, x = rng.integers(14, 24, 2)
+        disc = (rows - y) ** 2 + (columns - x) ** 2 < 36
+        image[disc] = 118 + 12 * label + rng.integers(-40, 40, (int(disc.sum()), 3))
+        corner = cue is not None and (label == 1) == (rng.random() < cue)
+        if corner:
+            image[:8, :8] = (255, 0, 0)
+        images.append(image)
+        masks.append(disc.astype(np.uint8))
+        labels.append(label)
+        corners.append(corner)
+    found = vt.ImageSet.from_arrays(np.stack(images), labels=labels, classes=classes, masks=masks)
+    return found, np.array(corners)
+
+
+def trained(images: vt.ImageSet, seed: int = 0, steps: int = 120) -> vt.Subject:
+    net = network(seed=seed)
+    subject = vt.wrap(net, name="planted")
+    x = subject.inputs([picture.image for picture in images])
+    y = torch.tensor(images.labels)
+    optimiser, generator = torch.optim.AdamW(net.parameters(), 1e-3), torch.Generator().manual_seed(seed)
+    net.train()
+    for _ in range(steps):
+        chosen = torch.randperm(len(x), generator=generator)[:64]
+        optimiser.zero_grad()
+        torch.nn.functional.cross_entropy(net(x[chosen]), y[chosen]).backward()
+        optimiser.step()
+    net.eval()
+    return subject
+
+
+@pytest.fixture(scope="module")
+def planted():
+    """A network that reads the corner, its audit, and pictures whose corner says nothing."""
+    subject = trained(pictures(600, 1)[0])
+    images, _ = pictures(200, 2)
+    finding = vt.audit(subject, images, masks="masks", disentanglement=None, confirm=2, repeats=1000, progress=False)
+    return subject, images, finding
+
+
+# -- the numbers
+
+
+def test_effects_on_a_linear_way_are_what_is_lost_without_the_part():
+    subject = vt.wrap(network(final_norm=False))
+    images, _ = pictures(12, 0)
+    layer = find_layer(subject, "blocks.-1.mlp.out")
+    parts, _ = _parts(layer, None)
+    head = Head("own", ("dark", "light"), lambda out: out)
+    found = measure(subject, head, layer, parts, images, prefix=1)
+    levels = found.levels(images.labels)
+    x = subject.inputs([picture.image for picture in images])
+    slow = lost_without(subject, head.read, layer, parts, levels, x, 1)
+    np.testing.assert_allclose(found.beyond(levels), slow, atol=2e-5)
+
+
+@pytest.mark.parametrize("settings", [{}, {"global_pool": "avg", "class_token": False}])
+def test_effects_elsewhere_are_so_to_first_order(settings):
+    subject = vt.wrap(network(3, **settings))
+    images, _ = pictures(12, 0)
+    layer = find_layer(subject, "blocks.0.mlp.out")
+    parts, _ = _parts(layer, None)
+    head = Head("own", ("a", "b", "c"), lambda out: out)
+    prefix = len(subject.prefix)
+    found = measure(subject, head, layer, parts, images, prefix=prefix)
+    levels = found.levels(images.labels)
+    x = subject.inputs([picture.image for picture in images])
+    slow = lost_without(subject, head.read, layer, parts, levels, x, prefix)
+    assert np.corrcoef(found.beyond(levels).ravel(), slow.ravel())[0, 1] > 0.99
+
+
+def test_exchanges_agree_with_all_of_them():
+    rng = np.random.default_rng(0)
+    effects, member = rng.normal(size=(10, 3)), np.arange(10) < 4
+    effects[:4, 0] += 1.5
+    observed, p = exchange_test(effects, member, repeats=20_000)
+    expected, exact = every_exchange(effects, member)
+    np.testing.assert_allclose(observed, expected)
+    np.testing.assert_allclose(p, exact, atol=0.012)
+
+
+def test_exchanges_stay_within_strata():
+    strata = np.repeat([0, 1], 20)
+    effects = np.where(strata == 1, 5.0, 0.0)[:, None]  # explained by the strata alone
+    member = np.r_[np.arange(20) < 5, np.arange(20) < 15]
+    assert exchange_test(effects, member, repeats=500)[1][0] < 0.01
+    assert exchange_test(effects, member, strata=strata, repeats=500)[1][0] == 1
+
+
+def test_no_alarm_more_often_than_alpha_where_labels_say_nothing():
+    rng, alarms = np.random.default_rng(1), 0
+    for trial in range(100):
+        e = rng.normal(size=(60, 4)) @ rng.normal(size=(4, 30)) + 0.3 * rng.normal(size=(60, 30))
+        evidence = Evidence(np.stack([-e, e], -1), rng.permutation(60) % 2, None, OUTSIDE)
+        parts = Parts(np.arange(30), np.zeros((30, 1)), np.zeros(30), np.ones(30, bool))
+        ranked = rank(evidence, parts, Setting(30, 300, 0.05, "fdr_bh", trial))
+        alarms += bool((ranked.corrected <= 0.05).any())
+    assert alarms <= 10  # 5 expected at most; more than 10 of 100 happens once in 90 times
+
+
+def test_corrections_are_those_of_statsmodels():
+    assert np.allclose(corrected(np.array([[0.01, 0.04]]), "bonferroni"), [[0.02, 0.08]])
+    with pytest.raises(vt.SettingsError, match="no such correction"):
+        corrected(np.array([0.1]), "luck")
+
+
+def test_painting_over_keeps_the_rest_and_hides_the_outline():
+    x = torch.rand(3, 3, 33, 20)
+    x[1] = 0.5
+    holes = torch.zeros(3, 33, 20, dtype=torch.bool)
+    holes[:2, 5:20, 3:15] = True
+    holes[2] = True
+    filled = fill_holes(x, holes)
+    assert torch.equal(filled[0][:, ~holes[0]], x[0][:, ~holes[0]])
+    assert torch.allclose(filled[1], x[1])  # one colour stays one colour
+    assert torch.allclose(filled[2], x[2].mean((1, 2), keepdim=True).expand(3, 33, 20))
+    assert torch.isfinite(filled).all()
+
+
+# -- what was planted is found
+
+
+def test_the_planted_corner_is_found_and_switched_off(planted):
+    subject, _, finding = planted
+    fair, corner = pictures(200, 3, cue=0.5)
+    first = finding.rows[0]
+    assert first.alarm and first.suspicion > 0 and np.isfinite(first.ablation)
+    assert finding.basis == OUTSIDE and finding.controls["alarms with shuffled labels"] == 0
+    patch = finding.switch_off()
+    table = patch.before_after(subject, fair, groups=np.where(corner, "corner", "none"))
+    lying = [row for row in table.rows if row[0] in ("dark, corner", "light, none")]
+    before, after = (np.mean([row[k] for row in lying]) for k in (2, 3))
+    assert before < 0.3 and after > before
+
+
+def test_suspicion_of_a_unit_is_that_of_its_parts_together(planted):
+    _, _, finding = planted
+    assert all(row.kind == "sub-unit" or row.of_unit == pytest.approx(row.suspicion, rel=1e-4) for row in finding.rows)
+
+
+def test_a_network_that_never_saw_a_cue_raises_no_alarm():
+    subject = trained(pictures(400, 5, cue=None)[0])
+    finding = vt.audit(subject, pictures(120, 6, cue=None)[0], masks="masks", split=False, confirm=0, **QUICK)
+    assert not finding.alarms
+    with pytest.raises(vt.SettingsError, match="no part raised an alarm"):
+        finding.switch_off()
+
+
+def test_groups_stand_in_for_masks(planted):
+    subject, _, _ = planted
+    images, corner = pictures(160, 7, cue=0.7)
+    finding = vt.audit(subject, images, groups=np.where(corner, "corner", "none"), split=False, confirm=0, **QUICK)
+    assert finding.basis == "between groups" and finding.alarms
+    assert abs(finding.rows[0].group_selectivity - 0.5) > 0.2
+    assert "worst group" in str(finding.switch_off(finding.rows[:1]).table)
+
+
+def test_proposed_groups_follow_the_corner(planted):
+    subject, _, _ = planted
+    images, corner = pictures(160, 8, cue=0.7)
+    finding = vt.audit(subject, images, masks="masks", split=False, confirm=0, **QUICK)
+    agree = ((finding.propose_groups() == "with") == corner).mean()
+    assert max(agree, 1 - agree) > 0.8
+
+
+def test_without_masks_the_finding_says_what_it_cannot_tell(planted):
+    subject, images, _ = planted
+    assert vt.audit(subject, images, split=False, confirm=0, **QUICK).basis == "the whole picture"
+
+
+# -- the patch
+
+
+def test_a_patch_moves_its_units_alone_and_leaves_no_trace(planted):
+    subject, images, finding = planted
+    x = subject.inputs([picture.image for picture in images[:4]])
+    before = subject(x)
+    patch = finding.switch_off(finding.rows[:1])
+    path = finding.layer["path"]
+    with vt.capture(subject, path) as seen:
+        subject(x)
+    with patch.on(subject), vt.capture(subject, path) as changed:
+        subject(x)
+    other = np.setdiff1d(np.arange(32), patch.units)
+    assert not torch.equal(changed[path], seen[path])
+    assert torch.equal(changed[path][..., other], seen[path][..., other])
+    assert torch.equal(subject(x), before) and subject.hooks == 0
+    with pytest.raises(vt.SettingsError, match="not on"):
+        patch.remove(subject)
+
+
+def test_a_patch_on_disk_does_the_same_and_refuses_other_weights(planted, tmp_path):
+    subject, images, finding = planted
+    patch = finding.switch_off(finding.rows[:3])
+    patch.save(tmp_path / "patch.safetensors")
+    loaded = vt.SwitchOff.load(tmp_path / "patch.safetensors")
+    x = subject.inputs([picture.image for picture in images[:4]])
+    with patch.on(subject):
+        expected = subject(x)
+    with loaded.on(subject.module):
+        assert torch.equal(subject(x), expected)
+    with pytest.raises(vt.ModelError, match="not those that were audited"):
+        loaded.apply(vt.wrap(network(seed=9)))
+    (tmp_path / "patch.safetensors").write_bytes(b"torn")
+    with pytest.raises(vt.StoreError, match="not a patch"):
+        vt.SwitchOff.load(tmp_path / "patch.safetensors")
+
+
+def test_a_finding_on_disk_is_the_same(planted, tmp_path):
+    subject, images, finding = planted
+    finding.save(tmp_path)
+    loaded = vt.AuditFinding.load(tmp_path, subject=subject, images=images)
+    assert loaded.rows[0].name == finding.rows[0].name and loaded.table(1)[0]["target"] in ("dark", "light")
+    chosen = [row.id for row in finding.rows[:2]]
+    assert loaded.switch_off(chosen).table == finding.switch_off(chosen).table
+    assert vt.AuditFinding.load(tmp_path).switch_off(chosen).before is None
+    (tmp_path / "audit.npz").write_bytes(b"torn")
+    with pytest.raises(vt.StoreError, match="audit cannot be read"):
+        vt.AuditFinding.load(tmp_path)
+
+
+# -- heads
+
+
+def test_a_model_without_a_head_gets_a_probe_and_is_audited_on_other_pictures():
+    subject = vt.load("bundled:scenes-contrast")
+    images, _ = pictures(80, 1)
+    finding = vt.audit(subject, images, masks="masks", split=False, confirm=0, **QUICK)
+    assert finding.settings["head"] == "probe" and len(finding.labels) == 40
+
+
+def test_a_head_that_is_not_linear_is_audited_too():
+    subject = vt.load("bundled:scenes-contrast")
+    torch.manual_seed(0)
+    head = torch.nn.Sequential(torch.nn.Linear(128, 8), torch.nn.GELU(), torch.nn.Linear(8, 2))
+    finding = vt.audit(subject, pictures(24, 1)[0], head=head, split=False, confirm=1, **QUICK)
+    assert np.isfinite(finding.rows[0].ablation) and finding.settings["head"] == "given"
+
+
+# -- bad input
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"labels": None, "classes": None}, "labelled pictures"),
+        ({"labels": [0] * 12}, "there is one"),
+        ({"labels": [0] * 10 + [1] * 2}, "4 pictures or more"),
+    ],
+)
+def test_sets_that_say_nothing_are_refused(change, message):
+    images, _ = pictures(12, 0)
+    arrays = np.stack([np.asarray(picture.image) for picture in images])
+    asked = {"labels": images.labels, "classes": ("a", "b")} | change
+    with pytest.raises(vt.ImageError, match=message):
+        vt.audit(vt.wrap(network()), vt.ImageSet.from_arrays(arrays, **asked), **QUICK)
+
+
+@pytest.mark.parametrize(
+    ("asked", "message"),
+    [
+        ({"masks": [np.ones((8, 8), bool)] * 12}, "another size"),
+        ({"masks": [np.ones((32, 32), bool)] * 3}, "one mask a picture"),
+        ({"masks": [np.zeros((32, 32), bool)] * 12}, "tell the object"),
+        ({"masks": [np.full((32, 32), 7)] * 12}, "not of 0 and 1"),
+        ({"groups": ["a"]}, "one group a picture"),
+        ({"head": "guess"}, "unknown head"),
+        ({"head": (np.zeros((3, 2)), np.zeros(3))}, "a linear head"),
+        ({"targets": [0, 7]}, "one output of the model"),
+        ({"site": "blocks.0.mlp.hidden"}, "not the output of one linear layer"),
+        ({"alpha": 2.0}, "alpha between"),
+        ({"correction": "luck"}, "no such correction"),
+    ],
+)
+def test_wrong_settings_are_refused_by_name(asked, message):
+    with pytest.raises(vt.VitreousError, match=message):
+        vt.audit(vt.wrap(network()), pictures(12, 0)[0], split=False, **QUICK | asked)
+
+
+def test_a_head_with_other_classes_asks_for_targets():
+    with pytest.raises(vt.SettingsError, match="has 5 classes and the pictures 2"):
+        vt.audit(vt.wrap(network(5)), pictures(12, 0)[0], split=False, **QUICK)
+    finding = vt.audit(vt.wrap(network(5)), pictures(12, 0)[0], targets=[3, 1], split=False, **QUICK)
+    assert finding.classes == ("dark", "light")
+
+
+def test_a_model_that_carries_hooks_is_refused(planted):
+    subject, images, finding = planted
+    with finding.switch_off(finding.rows[:1]).on(subject), pytest.raises(vt.SettingsError, match="carries hooks"):
+        vt.audit(subject, images, split=False, **QUICK)
