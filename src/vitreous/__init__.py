@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from vitreous.auditing import AuditFinding as AuditFinding
     from vitreous.auditing import SwitchOff as SwitchOff
     from vitreous.auditing import audit as audit
+    from vitreous.auditing.sweep import audit_sites as audit_sites
     from vitreous.axes import Grid as Grid
     from vitreous.axes import Size as Size
     from vitreous.baselines.chefer import chefer as chefer
@@ -92,6 +93,7 @@ if TYPE_CHECKING:
     from vitreous.models.site import Site as Site
     from vitreous.models.subject import Subject as Subject
     from vitreous.pages import align_report as align_report
+    from vitreous.pages import audit_report as audit_report
     from vitreous.pages import cut_report as cut_report
     from vitreous.pages import dictionary_report as dictionary_report
     from vitreous.pages import disentangle_report as disentangle_report
@@ -155,6 +157,8 @@ _PUBLIC = {
     "atlas": "lenses.align_atlas",
     "attention_rollout": "baselines.rollout",
     "audit": "auditing",
+    "audit_sites": "auditing.sweep",
+    "audit_report": "pages",
     "capture": "hooks",
     "check_laws": "laws",
     "chefer": "baselines.chefer",

@@ -16,6 +16,8 @@ from vitreous.render import to_png
 from vitreous.report import write_report
 from vitreous.views.align_page import Look, cut_page
 from vitreous.views.alignment_page import AlignLook, alignment_page
+from vitreous.views.audit_cards import part_cards
+from vitreous.views.audit_page import PATCH, AuditLook, audit_page
 from vitreous.views.dictionaries import (
     comparison_overview,
     comparison_scatter,
@@ -28,6 +30,7 @@ from vitreous.views.subunits import SplitPictures, subunit_overview, subunit_sec
 REGIONS, SHOWN = 4, 4  # regions and pictures in a mosaic by region
 
 if TYPE_CHECKING:
+    from vitreous.auditing import AuditFinding, Masks
     from vitreous.dictionary_comparison import DictionaryComparison
     from vitreous.images import ImageSet
     from vitreous.labels import Labels
@@ -286,6 +289,45 @@ def disentangle_report(
         title = f"{subject.name}, {finding.site}: units split"
         path = write_report(out, title, sections, run, overview=subunit_overview(split))
         run.note(report=path.name, subunits=len(finding), merged_groups=len(split.merged))
+    return path
+
+
+def audit_report(
+    finding: AuditFinding, out: str | Path, *, masks: Masks = None, shown: int = 6, progress: bool = True
+) -> Path:
+    """Writes `report.html`, `run.json` and the audit into `out`, and `switch_off.safetensors` if there are alarms.
+
+    The first `shown` parts have a card with pictures. Where the object was painted over, it is shown painted over too:
+    with `masks` as `vt.audit` takes them, one for each audited picture, or the pictures' own.
+
+    >>> vt.audit_report(vt.audit(subject, images, masks="masks"), "audit")
+    """
+    from vitreous.auditing import _masks as input_maps
+    from vitreous.auditing.ranking import OUTSIDE
+
+    if shown < 1:
+        raise SettingsError("a page shows at least one part", given=shown)
+    subject, images = finding.subject, finding.images
+    if finding.basis == OUTSIDE and masks is None and images is not None and len(images) and images[0].mask is not None:
+        masks = "masks"
+    said = {**finding.settings, "site": finding.site, "basis": finding.basis, "shown": shown}
+    inputs = {"layer": finding.layer["layer"]} | ({} if images is None else {"pictures": images.fingerprint})
+    first = sorted(range(len(finding)), key=lambda k: not finding.rows[k].alarm)[:shown]
+    out = Path(out)
+    with start_run(out, "audit", said, seeds={"seed": int(finding.settings.get("seed", 0))}, inputs=inputs) as run:
+        maps = None
+        if finding.basis == OUTSIDE and subject is not None and images is not None:
+            maps = input_maps(subject, images, images, masks, progress)
+        cards = part_cards(finding, first, maps)
+        patch = finding.switch_off() if finding.alarms else None
+        finding.save(out)
+        if patch is not None:
+            patch.save(out / PATCH)
+        assert subject is not None and images is not None
+        data = f"{len(images):,} pictures of {images.name}"
+        page = audit_page(AuditLook(finding, cards, patch, subject.name, data))
+        path = write_report(out, page.title, page.sections, run, overview=page.overview)
+        run.note(report=path.name, alarms=len(finding.alarms))
     return path
 
 

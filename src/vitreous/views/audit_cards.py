@@ -1,0 +1,148 @@
+"""One suspicious part: the pictures where it speaks loudest, where in them it answers, and its numbers in words."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from vitreous.auditing.finding import AuditFinding, AuditRow
+from vitreous.auditing.ranking import BETWEEN
+from vitreous.errors import SettingsError
+from vitreous.views.audit_page import share, speaks
+from vitreous.views.panels import Card, Fact, Panel, Pictures, Tile
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+PICTURES = 6  # of a part
+
+
+def part_cards(finding: AuditFinding, rows: Sequence[int], masks: np.ndarray | None = None) -> tuple[Card, ...]:
+    """Cards of some rows, with pictures; with `masks` (see `input_masks`) also with the object painted over."""
+    if finding.subject is None or finding.images is None:
+        raise SettingsError(
+            "the page shows pictures, and this finding has none",
+            remedy="AuditFinding.load(folder, subject=subject, images=images)",
+        )
+    return tuple(_card(finding, finding.rows[k], _panels(finding, k, masks)) for k in rows)
+
+
+def _card(finding: AuditFinding, row: AuditRow, panels: tuple[Panel, ...]) -> Card:
+    called = f"Part {row.name}" + ("" if row.label is None else f": {row.label}")
+    kind = f"sub-unit {row.part} of unit {row.unit}" if row.part is not None else f"unit {row.unit}, not divided"
+    mates = f" The same concept in other layers: {', '.join(row.mates[:6])}." if row.mates else ""
+    sentence = speaks(finding, row)
+    claim = f"{kind[0].upper()}{kind[1:]}, {sentence}.{mates}"
+    tag = "alarm" if row.alarm else "no alarm"
+    code = f"patch = finding.switch_off([{row.id}])  # this part alone\nprint(patch.table)"
+    return Card(called, claim, tag, facts=tuple(_facts(finding, row)), panels=panels, code=code)
+
+
+def _facts(finding: AuditFinding, row: AuditRow) -> list[Fact]:
+    name = finding.classes[row.target]
+    where = "between groups" if finding.basis == BETWEEN else f"for '{name}'"
+    facts = [
+        Fact("suspicion", f"{row.suspicion:+.2f}", f"log-odds {where}: odds × {np.exp(row.suspicion):.2f}"),
+        Fact("chance", _chance(row.corrected), "that exchanged labels give as much, corrected for all tests"),
+        Fact("agreement", share(row.agreement), f"of the pictures of '{name}' in which it speaks for '{name}'"),
+    ]
+    if np.isfinite(row.outside):
+        facts.append(Fact("off the object", share(row.outside), f"of its map, in pictures of '{name}'"))
+    facts.append(Fact("selectivity", f"{row.selectivity:.2f}", f"how well it tells '{name}'; 0.5 is not at all"))
+    if np.isfinite(row.ablation):
+        facts.append(Fact("taken out", f"{-row.ablation:+.2f}", f"log-odds that pictures of '{name}' really change by"))
+    if row.part is not None:
+        facts.append(Fact("undivided unit", f"{row.of_unit:+.2f}", "the suspicion of the unit it is a part of"))
+    random = finding.controls.get("random sub-units, largest")
+    if row.part is not None and random is not None and np.isfinite(random):
+        facts.append(Fact("random sub-units", f"{random:+.2f}", "the most that units divided by lot give"))
+    return facts
+
+
+def _chance(value: float) -> str:
+    return "below 0.001" if value < 0.001 else f"{value:.3f}"
+
+
+def _panels(finding: AuditFinding, at: int, masks: np.ndarray | None, count: int = PICTURES) -> tuple[Panel, ...]:
+    from torch import from_numpy
+
+    from vitreous.kernels.fill_holes import fill_holes
+
+    subject, images = finding.subject, finding.images
+    assert subject is not None and images is not None and subject.preprocess is not None
+    name = finding.classes[finding.rows[at].target]
+    some = np.argsort(-finding.effects[:, at], kind="stable")[:count]
+    x = from_numpy(np.stack([np.asarray(subject.preprocess(images[k].image)) for k in some.tolist()]))
+    sign = direction(finding, at)
+    most = "strongest" if sign > 0 else "weakest, which is how it speaks for the class"
+    panels = [
+        Pictures(
+            f"Where it speaks loudest for '{name}'",
+            _tiles(finding, at, some, x, sign),
+            count,
+            f"Under each picture its true class and what the part adds to '{name}'. Bright: where it is {most}.",
+        )
+    ]
+    if masks is not None:
+        painted = fill_holes(x, from_numpy(masks[some]))
+        panels.append(
+            Pictures("The same with the object painted over", _tiles(finding, at, some, painted, sign, False), count)
+        )
+    return tuple(panels)
+
+
+def _tiles(
+    finding: AuditFinding, at: int, some: np.ndarray, x: Tensor, sign: int, captions: bool = True
+) -> tuple[Tile, ...]:
+    assert finding.subject is not None and finding.subject.preprocess is not None
+    heats = part_maps(finding, at, x) * sign
+    tiles = []
+    for number, picture, heat in zip(some.tolist(), x.numpy(), heats, strict=True):
+        true = finding.classes[int(finding.labels[number])]
+        added = float(finding.effects[number, at])
+        alt = f"{finding.ids[number]}, {true}, the part adds {added:+.2f}" + (
+            "" if captions else ", object painted over"
+        )
+        pixels = finding.subject.preprocess.to_uint8(picture)
+        tiles.append(Tile(pixels, alt, f"{true}, {added:+.2f}" if captions else "", _large(heat, pixels.shape[:2])))
+    return tuple(tiles)
+
+
+def direction(finding: AuditFinding, at: int) -> int:
+    """1 if a part speaks for its class by being strong, -1 if by being weak."""
+    a, e = finding.activations[:, at], finding.effects[:, at]
+    return 1 if float(((a - a.mean()) * (e - e.mean())).sum()) >= 0 else -1
+
+
+def part_maps(finding: AuditFinding, at: int, x: Tensor) -> np.ndarray:
+    """float32 (sample, row, column): what a part gives at each patch of these inputs, beyond its level."""
+    import torch
+
+    from vitreous.hooks import capture, evaluating
+    from vitreous.subunits.layers import find_layer
+
+    subject = finding.subject
+    assert subject is not None
+    layer = find_layer(subject, finding.site)
+    entering = f"{layer.path}:in"
+    with torch.inference_mode(), evaluating(subject.module), capture(subject, entering, stop=True) as seen:
+        subject(subject.inputs(x))
+        rows = layer.rows(seen[entering]).float().cpu().numpy()
+    a = rows[:, int(finding.layer["prefix"]) :] @ finding.parts.weight[at] + finding.parts.bias[at]
+    a = a - float(finding.levels[at, -1])
+    grid = subject.grid((x.shape[2], x.shape[3]))
+    if grid is not None and grid.patches == a.shape[1]:
+        return a.reshape(len(a), grid.rows, grid.columns)
+    side = round(a.shape[1] ** 0.5)
+    return a[:, : side * (a.shape[1] // side)].reshape(len(a), side, -1)
+
+
+def _large(heat: np.ndarray, shape: tuple[int, int]) -> np.ndarray:
+    """As large as the picture; what lies below the level is dark."""
+    from torch import from_numpy
+    from torch.nn.functional import interpolate
+
+    low = from_numpy(np.ascontiguousarray(heat.clip(min=0)))[None, None].float()
+    return interpolate(low, shape, mode="nearest")[0, 0].numpy()

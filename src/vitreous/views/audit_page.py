@@ -1,0 +1,247 @@
+"""An audit as a page for those who use the model: the answer first, then what it rests on, in plain words."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from vitreous.auditing.finding import AuditFinding, AuditRow
+from vitreous.auditing.ranking import BETWEEN, OUTSIDE, WHOLE
+from vitreous.auditing.switch import SwitchOff
+from vitreous.views.panels import (
+    Card,
+    Cell,
+    Fact,
+    Group,
+    Member,
+    Overview,
+    Page,
+    Section,
+    Statement,
+    Table,
+    Text,
+)
+
+LISTED = 20  # rows of the ranked list
+PATCH = "switch_off.safetensors"
+
+MEANS = {
+    OUTSIDE: (
+        "The object was painted over in every picture, and the model looked again. What a part of the model still adds "
+        "to the right class then comes from the surroundings: it cannot come from the object."
+    ),
+    BETWEEN: (
+        "Pictures of one class were compared group by group. A part that adds much more in one group than in the "
+        "others answers to what tells the groups apart, not to what makes the class."
+    ),
+    WHOLE: (
+        "No masks and no groups were given. The list then says only how much a class rests on a part. A shortcut and "
+        "a good reason look alike: a person has to look at the pictures, or masks have to be given."
+    ),
+}
+ALTHOUGH = {
+    OUTSIDE: "although the object is painted over",
+    BETWEEN: "in one group of pictures more than in the others of the same class",
+    WHOLE: "more than for other classes; without masks, whether rightly so cannot be told",
+}
+
+
+@dataclass(frozen=True, eq=False)
+class AuditLook:
+    """`cards` of the first parts; `patch` switches off all alarms, None where there are none."""
+
+    finding: AuditFinding
+    cards: tuple[Card, ...]
+    patch: SwitchOff | None
+    model: str
+    data: str
+
+
+def audit_page(look: AuditLook) -> Page:
+    finding = look.finding
+    groups = Counter(finding.classes[row.target] for row in finding.alarms)
+    numbers = [
+        Fact("suspicious parts", f"{len(finding.alarms)}", f"of {len(finding)} that were tested"),
+        Fact("right decisions", f"{finding.accuracy:.1%}", f"of {len(finding.labels):,} pictures, as the model is"),
+    ]
+    if look.patch is not None:
+        after = look.patch.table["all pictures"][1]
+        numbers.append(Fact("right when switched off", f"{after:.1%}", f"{len(look.patch)} parts put at their level"))
+    lede = f"Is {look.model} right for the wrong reason? {answer(finding)}"
+    said = ", ".join(f"{name} ({int((finding.labels == k).sum())})" for k, name in enumerate(finding.classes[:8]))
+    more = f" and {len(finding.classes) - 8} more classes" if len(finding.classes) > 8 else ""
+    member = Member(look.model, finding.site, 0)
+    overview = Overview(
+        lede,
+        f"{look.data}: {said}{more}.",
+        (member,),
+        tuple(numbers),
+        tuple(_statements(look, groups)),
+        kind="audit",
+    )
+    return Page(f"{look.model}: does it take a shortcut?", overview, tuple(_sections(look)))
+
+
+def answer(finding: AuditFinding) -> str:
+    """The whole audit in one sentence."""
+    if not finding.alarms:
+        return f"No: of {len(finding)} parts none raised an alarm." + (
+            "" if finding.basis != WHOLE else " Without masks or groups this says little."
+        )
+    counts = Counter(finding.classes[row.target] for row in finding.alarms)
+    parts = [f"{n} {'concept speaks' if n == 1 else 'concepts speak'} for '{name}'" for name, n in counts.most_common()]
+    listed = parts[0] if len(parts) == 1 else ", ".join(parts[:-1]) + f" and {parts[-1]}"
+    return f"{listed} {ALTHOUGH[finding.basis]}."
+
+
+def _statements(look: AuditLook, counts: Counter[str]) -> Iterator[Statement]:
+    finding = look.finding
+    if not counts:
+        yield Statement(
+            "No part speaks for a class where it should not, beyond what chance gives. This does not prove that there "
+            "is no shortcut: one that this layer, these pictures or these masks do not show stays hidden.",
+            "controls",
+        )
+        return
+    first = finding.alarms[0]
+    yield Statement(f"Most suspicious: part {first.name}, which {speaks(finding, first)}.", "parts")
+    if look.patch is not None:
+        table = look.patch.table
+        before, after = table["all pictures"]
+        yield Statement(
+            f"Switched off, {table.changed} of {table.pictures} decisions change: {before:.1%} were right, "
+            f"{after:.1%} are then.",
+            "off",
+        )
+    dealt = finding.controls.get("alarms with shuffled labels", 0)
+    yield Statement(
+        f"With labels dealt out at random there are {dealt:.0f} alarms"
+        + (": the alarms are not made by the method itself." if dealt == 0 else "; there should be none."),
+        "controls",
+    )
+
+
+def _sections(look: AuditLook) -> Iterator[Section]:
+    finding = look.finding
+    yield _parts_section(look)
+    if look.patch is not None:
+        yield _off_section(look.patch)
+    yield _controls_section(finding)
+    words = Text("What the list rests on", (MEANS[finding.basis], *_limits(finding)))
+    yield Section("limits", "What this can and cannot say", "", (Group("", (words,)),), "Limits")
+
+
+def _parts_section(look: AuditLook) -> Section:
+    finding = look.finding
+    columns = ("part", "speaks for", "suspicion", "chance, corrected", "off the object", "agreement", "alarm")
+    rows = tuple(
+        (
+            row.name if row.label is None else f"{row.name}: {row.label}",
+            finding.classes[row.target],
+            f"{row.suspicion:+.3f}",
+            f"{row.corrected:.4f}",
+            share(row.outside),
+            share(row.agreement),
+            "alarm" if row.alarm else "",
+        )
+        for row in finding.rows[:LISTED]
+    )
+    table = Table(f"The first {len(rows)} of {len(finding)}", columns, rows, "Suspicion in log-odds of the class.")
+    told = "The most suspicious parts" if finding.alarms else "No alarm; the first of the list, to look at all the same"
+    sentence = (
+        f"Every part is a direction inside {finding.site}: a concept that the model forms. Bright places are where the "
+        "part answers in the picture."
+    )
+    return Section("parts", told, sentence, (Group("", look.cards), Group("The list", (table,))), "Suspicious parts")
+
+
+def _off_section(patch: SwitchOff) -> Section:
+    table = patch.table
+    rows: tuple[tuple[Cell, ...], ...] = tuple(
+        (what, n, f"{before:.1%}", f"{after:.1%}", f"{100 * (after - before):+.1f}")
+        for what, n, before, after in table.rows
+    )
+    caption = (
+        f"{table.changed} of {table.pictures} decisions changed: {table.mended} are right now, {table.broken} wrong. "
+        "'with' and 'without' are halves of a class by how much the suspicious parts add, where no groups were given."
+    )
+    shown = Table(
+        "Right decisions before and after", ("pictures", "how many", "before", "after", "points"), rows, caption
+    )
+    code = (
+        "import vitreous as vt\n\n"
+        f'patch = vt.SwitchOff.load("{PATCH}")\n'
+        "with patch.on(subject):      # or patch.apply(subject), until patch.remove(subject)\n"
+        "    logits = subject(pictures)"
+    )
+    words = Text(
+        "How to switch them off",
+        (
+            f"{PATCH}, beside this page, holds the {len(patch)} parts: "
+            f"{', '.join(patch.names[:12])}{' ...' if len(patch) > 12 else ''}. Each is put at its mean; nothing else "
+            "in the model changes, and no weight is overwritten.",
+            "If the model was right because of the shortcut, it will be right less often on pictures like these, and "
+            "more often where the shortcut misleads. Try pictures where object and surroundings do not agree.",
+        ),
+        code,
+    )
+    return Section(
+        "off",
+        "What if they are switched off?",
+        "The same pictures, with the suspicious parts silenced.",
+        (Group("", (shown, words), columns=2),),
+        "Switched off",
+    )
+
+
+def _controls_section(finding: AuditFinding) -> Section:
+    largest = max((row.suspicion for row in finding.rows), default=float("nan"))
+    should = {
+        "alarms with shuffled labels": "0: with labels dealt out by lot there is nothing to find",
+        "random sub-units, largest": "below the largest of the list, if the split finds concepts and not any direction",
+        "undivided units, largest": "below or like the largest of the list: a unit may mix a shortcut with others",
+    }
+    rows: list[tuple[Cell, ...]] = [("largest suspicion of the list", f"{largest:.3f}", "")]
+    for name, value in finding.controls.items():
+        shown = f"{value:.0f}" if name.startswith("alarms") else ("not measured" if np.isnan(value) else f"{value:.3f}")
+        rows.append((name, shown, should.get(name, "")))
+    table = Table("Controls", ("what", "found", "what it should be"), tuple(rows))
+    sentence = "The same measurement where nothing should be found, or where something simpler is tried."
+    return Section("controls", "Can the list be trusted?", sentence, (Group("", (table,)),), "Controls")
+
+
+def _limits(finding: AuditFinding) -> Iterator[str]:
+    settings = finding.settings
+    yield (
+        f"{len(finding)} parts were tested together. Each chance was corrected for all tests "
+        f"({settings.get('correction', 'fdr_bh')}); an alarm is at most {settings.get('alpha', 0.05):g}."
+    )
+    yield (
+        "The pictures must not be those that the model was trained on: what it knows by heart looks like a shortcut, "
+        "or hides one."
+    )
+    if finding.basis != OUTSIDE:
+        yield "Without masks, a part that sees the object and one that sees what stands beside it look alike."
+    else:
+        yield (
+            "A mask that leaves a rim of the object, or its shadow, leaves some of the object in the picture. And not "
+            "all surroundings are wrong: a person decides whether water may speak for a boat."
+        )
+    yield "An alarm is a reason to look, not a verdict: look at the pictures of the part."
+
+
+def speaks(finding: AuditFinding, row: AuditRow) -> str:
+    """What a part does, as a sentence without its subject."""
+    name = finding.classes[row.target]
+    times = f"{np.exp(row.suspicion):.2f} times the odds"
+    if finding.basis == BETWEEN:
+        return f"adds {row.suspicion:.2f} to the log-odds in one group of a class more than in the others ({times})"
+    what = "with the object painted over, still adds" if finding.basis == OUTSIDE else "adds"
+    return f"{what} {row.suspicion:.2f} to the log-odds of '{name}' in its own pictures more than in others ({times})"
+
+
+def share(value: float) -> str:
+    return "not known" if np.isnan(value) else f"{value:.0%}"
