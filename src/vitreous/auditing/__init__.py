@@ -193,9 +193,8 @@ class _Job:
             return log_odds(torch.from_numpy(logits_of(self.subject, self.head, self.images))).numpy()
 
         old, rows = odds(), list(found.rows)
-        bare = replace(found, subject=None)
         for k in tqdm(range(min(count, len(rows))), "taken out", disable=not self.progress, leave=False):
-            with bare.switch_off([rows[k]]).on(self.subject):
+            with found.patch([rows[k]]).on(self.subject):
                 lost = old - odds()
             rows[k] = replace(rows[k], ablation=float(lost[found.labels == rows[k].target, rows[k].target].mean()))
         return replace(found, rows=tuple(rows))

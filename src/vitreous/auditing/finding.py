@@ -11,7 +11,7 @@ import numpy as np
 
 from vitreous.auditing.effects import Parts
 from vitreous.auditing.heads import Head
-from vitreous.auditing.switch import SwitchOff
+from vitreous.auditing.switch import LayerOff, SwitchOff
 from vitreous.errors import SettingsError, StoreError
 from vitreous.examination.files import read_arrays, write_arrays
 from vitreous.images import ImageSet
@@ -131,6 +131,16 @@ class AuditFinding:
         Its `table` is measured on the audited pictures and their groups, given or proposed, or on others that are
         given here. A finding that was loaded is told the subject and the pictures.
         """
+        patch = self.patch(which)
+        owner, seen = subject or self.subject, images if images is not None else self.images
+        if owner is None or seen is None or self.head is None:
+            return patch
+        if images is None and groups is None:
+            groups = self.groups if self.groups is not None else self.propose_groups()
+        return patch.measured(owner, seen, head=self.head, groups=groups)
+
+    def patch(self, which: Sequence[int | AuditRow] | None = None) -> SwitchOff:
+        """The patch of `switch_off`, not measured."""
         chosen = [row.id for row in self.alarms] if which is None else [_number(item) for item in which]
         at = {row.id: k for k, row in enumerate(self.rows)}
         if wrong := [number for number in chosen if number not in at]:
@@ -142,7 +152,7 @@ class AuditFinding:
         places = np.array([at[number] for number in chosen])
         parts = self.parts.some(places)
         names = tuple(self.rows[k].name for k in places)
-        patch = SwitchOff(
+        off = LayerOff(
             **self.layer,
             names=names,
             units=parts.owner,
@@ -150,13 +160,7 @@ class AuditFinding:
             bias=parts.bias,
             levels=self.levels[places].astype(np.float32),
         )
-        owner, seen = subject or self.subject, images if images is not None else self.images
-        if owner is None or seen is None or self.head is None:
-            return patch
-        if images is None and groups is None:
-            groups = self.groups if self.groups is not None else self.propose_groups()
-        measured = patch.before_after(owner, seen, head=self.head, groups=groups)
-        return SwitchOff(**{**vars(patch), "before": measured})
+        return SwitchOff((off,))
 
     def propose_groups(self, most: int = 8) -> np.ndarray:
         """(picture,) names of groups where there are none: each class in two, by what the first parts add.

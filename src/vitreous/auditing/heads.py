@@ -20,9 +20,6 @@ BATCH = 16
 LEAST = 4  # pictures of a class that a test can say anything about
 TRAINED = 0.5  # share of the pictures that a probe is fitted on if it is given none of its own
 
-#: "own", "probe", a function from the model's output to (sample, class), or (weight (class, channel), bias (class,)).
-Given = str | Callable[[Tensor], Tensor] | tuple[Any, Any] | None
-
 
 @dataclass(frozen=True, eq=False)
 class Head:
@@ -40,6 +37,10 @@ class Head:
                 "a head gives (sample, class)", given=tuple(found.shape), accepted=f"(sample, {len(self.names)})"
             )
         return found.float()
+
+
+#: "own", "probe", a function from the model's output to (sample, class), (weight, bias), or a head that was opened.
+Given = str | Callable[[Tensor], Tensor] | tuple[Any, Any] | Head | None
 
 
 def check_labels(images: ImageSet) -> tuple[np.ndarray, tuple[str, ...]]:
@@ -69,6 +70,10 @@ def open_head(
 ) -> tuple[Head, ImageSet]:
     """The head, and the pictures to audit: all of them, or those that a probe was not fitted on."""
     _, names = check_labels(images)
+    if isinstance(given, Head):
+        if given.names != names:
+            raise ImageError("the head is for other classes", given=names, accepted=given.names)
+        return given, images
     if given is None:
         given = "own" if _has_own(subject) else "probe"
     if isinstance(given, str) and given not in ("own", "probe"):

@@ -1,11 +1,11 @@
-"""A small patch for a model: some parts of one layer are put at their level, everything else keeps its bits."""
+"""A small patch for a model: some parts of a layer are put at their level, everything else keeps its bits."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from vitreous.auditing.heads import BATCH, Head, check_labels
+from vitreous.auditing.heads import BATCH, Head, check_labels, open_head
 from vitreous.errors import ModelError, SettingsError, StoreError
 from vitreous.hooks import evaluating
 from vitreous.images import ImageSet
@@ -25,16 +25,13 @@ if TYPE_CHECKING:
     from torch import nn
 
 FORMAT, VERSION = "vitreous switch", 1
+SAID, ARRAYS = ("site", "path", "first", "prefix", "layer"), ("units", "weight", "bias", "levels")
 
 
 @dataclass(frozen=True, eq=False)
-class SwitchOff:
+class LayerOff:
     """Parts of one layer: `units` which of its units each belongs to, `weight` (part, input) and `bias` what it
     computes, `levels` (part, kind of position) what it is put at instead. `layer` is the hash of the layer's weights.
-
-    >>> with patch.on(subject):
-    ...     logits = subject(x)
-    >>> patch.apply(subject)          # until patch.remove(subject)
     """
 
     site: str
@@ -47,13 +44,69 @@ class SwitchOff:
     weight: np.ndarray
     bias: np.ndarray
     levels: np.ndarray
+
+    def __post_init__(self) -> None:
+        if not len(self.units) == len(self.weight) == len(self.bias) == len(self.levels) == len(self.names):
+            raise StoreError("the parts of the patch do not fit together", given=self.site)
+
+    def check(self, owner: Subject | nn.Module) -> None:
+        """Refused unless the layer has the weights that were audited, and does not have this patch already."""
+        layer = self._layer(owner)
+        if layer.fingerprint != self.layer:
+            raise ModelError(
+                f"the weights of {layer.path or 'the layer'} are not those that were audited",
+                given=layer.fingerprint[:12],
+                accepted=f"{self.layer[:12]}...",
+                remedy="load the model that was audited, or audit this one",
+            )
+        if self._hooks(layer):
+            raise SettingsError("this patch is on already", given=self.site, remedy="patch.remove(...) first")
+
+    def apply(self, owner: Subject | nn.Module) -> None:
+        layer = self._layer(owner)
+        layer.module.register_forward_hook(_Off(self, layer))
+
+    def remove(self, owner: Subject | nn.Module) -> bool:
+        """Whether it was there."""
+        layer = self._layer(owner)
+        found = self._hooks(layer)
+        for key in found:
+            del layer.module._forward_hooks[key]
+        return bool(found)
+
+    def _layer(self, owner: Subject | nn.Module) -> LinearLayer:
+        return find_layer(owner, self.site if isinstance(owner, Subject) else self.path)
+
+    def _hooks(self, layer: LinearLayer) -> list[int]:
+        hooks = layer.module._forward_hooks.items()
+        return [key for key, hook in hooks if isinstance(hook, _Off) and hook.patch is self]
+
+
+@dataclass(frozen=True, eq=False)
+class SwitchOff:
+    """Parts of one layer or of several that are put at their level. Patches are added: `one + other`.
+
+    >>> with patch.on(subject):
+    ...     logits = subject(x)
+    >>> patch.apply(subject)          # until patch.remove(subject)
+    """
+
+    layers: tuple[LayerOff, ...]
     before: BeforeAfter | None = field(default=None, repr=False)
 
     def __len__(self) -> int:
-        return len(self.units)
+        return sum(len(layer.units) for layer in self.layers)
 
     def __repr__(self) -> str:
-        return f"SwitchOff({self.site!r}: {len(self)} parts of {len(np.unique(self.units))} units)"
+        said = ", ".join(f"{len(layer.units)} parts of {layer.site}" for layer in self.layers)
+        return f"SwitchOff({said})"
+
+    def __add__(self, other: SwitchOff) -> SwitchOff:
+        return SwitchOff((*self.layers, *other.layers))
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return tuple(name for layer in self.layers for name in layer.names)
 
     @property
     def table(self) -> BeforeAfter:
@@ -74,33 +127,15 @@ class SwitchOff:
             self.remove(owner)
 
     def apply(self, owner: Subject | nn.Module) -> None:
-        """Refused unless the layer has the weights that were audited."""
-        layer = self._layer(owner)
-        if layer.fingerprint != self.layer:
-            raise ModelError(
-                f"the weights of {layer.path or 'the layer'} are not those that were audited",
-                given=layer.fingerprint[:12],
-                accepted=f"{self.layer[:12]}...",
-                remedy="load the model that was audited, or audit this one",
-            )
-        if self._hooks(layer):
-            raise SettingsError("this patch is on already", given=repr(self), remedy="patch.remove(...) first")
-        layer.module.register_forward_hook(_Off(self, layer))
+        """Refused unless all its layers have the weights that were audited."""
+        for layer in self.layers:
+            layer.check(owner)
+        for layer in self.layers:
+            layer.apply(owner)
 
     def remove(self, owner: Subject | nn.Module) -> None:
-        layer = self._layer(owner)
-        found = self._hooks(layer)
-        if not found:
+        if not all([layer.remove(owner) for layer in self.layers]):
             raise SettingsError("this patch is not on", given=repr(self))
-        for key in found:
-            del layer.module._forward_hooks[key]
-
-    def _layer(self, owner: Subject | nn.Module) -> LinearLayer:
-        return find_layer(owner, self.site if isinstance(owner, Subject) else self.path)
-
-    def _hooks(self, layer: LinearLayer) -> list[int]:
-        hooks = layer.module._forward_hooks.items()
-        return [key for key, hook in hooks if isinstance(hook, _Off) and hook.patch is self]
 
     # -- what it does
 
@@ -113,8 +148,6 @@ class SwitchOff:
         groups: Sequence[Any] | np.ndarray | None = None,
     ) -> BeforeAfter:
         """Accuracy without the patch and with it. `head` is `finding.head`; without one the model's own is read."""
-        from vitreous.auditing.heads import open_head
-
         labels, _ = check_labels(images)
         read = open_head(subject, "own", images, None, None, 0)[0] if head is None else head
         old = logits_of(subject, read, images)
@@ -122,15 +155,19 @@ class SwitchOff:
             new = logits_of(subject, read, images)
         return BeforeAfter.of(old, new, labels, read.names, groups)
 
+    def measured(self, subject: Subject, images: ImageSet, **asked: Any) -> SwitchOff:
+        """The same patch with its table."""
+        return replace(self, before=self.before_after(subject, images, **asked))
+
     # -- on disk
 
     def save(self, path: str | Path) -> None:
         """One safetensors file: the weights of the parts and nothing else of the model."""
         from safetensors.numpy import save
 
-        about = {"format": FORMAT, "version": VERSION, "site": self.site, "path": self.path, "first": self.first}
-        about |= {"prefix": self.prefix, "layer": self.layer, "names": list(self.names)}
-        arrays = {"units": self.units, "weight": self.weight, "bias": self.bias, "levels": self.levels}
+        said = [{name: vars(layer)[name] for name in (*SAID, "names")} for layer in self.layers]
+        about = {"format": FORMAT, "version": VERSION, "layers": said}
+        arrays = {f"{k}.{name}": vars(layer)[name] for k, layer in enumerate(self.layers) for name in ARRAYS}
         packed = {name: np.ascontiguousarray(value) for name, value in arrays.items()}
         Path(path).parent.mkdir(parents=True, exist_ok=True)
         replace_file(Path(path), save(packed, {"about": json_bytes(about).decode()}))
@@ -143,25 +180,24 @@ class SwitchOff:
         try:
             with safe_open(path, "numpy") as file:
                 about = json.loads((file.metadata() or {})["about"])
-                arrays = {name: file.get_tensor(name) for name in ("units", "weight", "bias", "levels")}
-            if (about["format"], about["version"]) != (FORMAT, VERSION):
-                raise KeyError(FORMAT)
-            said = {name: about[name] for name in ("site", "path", "first", "prefix", "layer")}
-            made = cls(**said, names=tuple(about["names"]), **arrays)
+                if (about["format"], about["version"]) != (FORMAT, VERSION):
+                    raise KeyError(FORMAT)
+                layers = []
+                for k, one in enumerate(about["layers"]):
+                    said = {name: one[name] for name in SAID} | {"names": tuple(one["names"])}
+                    layers.append(LayerOff(**said, **{name: file.get_tensor(f"{k}.{name}") for name in ARRAYS}))
         except FileNotFoundError:
             raise StoreError("no patch here", given=Path(path).name) from None
         except (SafetensorError, OSError, ValueError, LookupError, TypeError):
             raise StoreError(
                 "not a patch, or a damaged one", given=Path(path).name, remedy="finding.switch_off(...).save(...) again"
             ) from None
-        if not len(made.units) == len(made.weight) == len(made.bias) == len(made.levels) == len(made.names):
-            raise StoreError("the parts of the patch do not fit together", given=Path(path).name)
-        return made
+        return cls(tuple(layers))
 
 
 @dataclass(frozen=True, eq=False)
 class _Off:
-    patch: SwitchOff
+    patch: LayerOff
     layer: LinearLayer
 
     def __call__(self, _: nn.Module, args: tuple[Any, ...], output: Tensor) -> Tensor:

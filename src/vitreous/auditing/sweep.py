@@ -1,0 +1,104 @@
+"""Audits of several layers: a cue that entered early is carried past a later layer, so that one layer may not do."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import reduce
+from operator import add
+from typing import Any
+
+import numpy as np
+from tqdm.auto import tqdm  # type: ignore[import-untyped]
+
+from vitreous.auditing import audit
+from vitreous.auditing.finding import AuditFinding, AuditRow
+from vitreous.auditing.heads import Given, open_head
+from vitreous.auditing.switch import SwitchOff
+from vitreous.errors import SettingsError
+from vitreous.images import ImageSet
+from vitreous.models.subject import Subject
+
+WRITES = ("blocks.*.attn.out", "blocks.*.mlp.out")  # all that is added to the residual stream
+
+
+@dataclass(frozen=True, eq=False)
+class AuditSweep:
+    """One finding a layer, in the order of the model, all read by the same head."""
+
+    findings: tuple[AuditFinding, ...]
+
+    def __repr__(self) -> str:
+        return f"AuditSweep({len(self.findings)} layers, {len(self.rows)} parts, {len(self.alarms)} alarms)"
+
+    def __getitem__(self, site: str) -> AuditFinding:
+        found = {finding.site: finding for finding in self.findings}
+        if site not in found:
+            raise SettingsError("this site was not audited", given=site, accepted=list(found))
+        return found[site]
+
+    @property
+    def rows(self) -> tuple[tuple[str, AuditRow], ...]:
+        """(site, row) of all layers, most suspicious first."""
+        every = [(finding.site, row) for finding in self.findings for row in finding.rows]
+        return tuple(sorted(every, key=lambda pair: -pair[1].suspicion))
+
+    @property
+    def alarms(self) -> tuple[tuple[str, AuditRow], ...]:
+        return tuple((site, row) for site, row in self.rows if row.alarm)
+
+    def switch_off(
+        self, top: int | None = None, *, groups: Sequence[Any] | np.ndarray | None = None, measure: bool = True
+    ) -> SwitchOff:
+        """One patch for the `top` most suspicious alarms of all layers, or for all of them."""
+        chosen = self.alarms[:top]
+        if not chosen:
+            raise SettingsError("nothing to switch off: no part raised an alarm")
+        by_site = {site: [row for where, row in chosen if where == site] for site, _ in chosen}
+        patches = [finding.patch(by_site[finding.site]) for finding in self.findings if finding.site in by_site]
+        patch = reduce(add, patches)
+        first = self[chosen[0][0]]
+        if not measure or first.subject is None or first.images is None or first.head is None:
+            return patch
+        if groups is None:
+            groups = first.groups if first.groups is not None else first.propose_groups()
+        return patch.measured(first.subject, first.images, head=first.head, groups=groups)
+
+
+def audit_sites(
+    subject: Subject,
+    images: ImageSet,
+    sites: str | Sequence[str] = WRITES,
+    *,
+    head: Given = None,
+    train: ImageSet | None = None,
+    targets: Sequence[int] | None = None,
+    alpha: float = 0.05,
+    seed: int = 0,
+    progress: bool = True,
+    **asked: Any,
+) -> AuditSweep:
+    """`vt.audit` for each of some layers, by default all that write into the residual stream.
+
+    Alpha is shared out evenly between the layers, so that on a clean model the chance of any alarm stays at most alpha.
+    What else `vt.audit` takes goes to every audit.
+
+    >>> sweep = vt.audit_sites(subject, images, masks="masks")
+    >>> patch = sweep.switch_off()
+    """
+    names = subject.resolve(sites)
+    if "disentanglement" in asked or "labels" in asked:
+        raise SettingsError(
+            "sub-units of one layer do not serve several", given=sorted(asked), remedy="vt.audit(site=...)"
+        )
+    read, seen = open_head(subject, head, images, train, targets, seed)
+    if len(seen) != len(images):
+        for name in ("masks", "groups"):
+            if asked.get(name) is not None and not isinstance(asked[name], str) and not callable(asked[name]):
+                by_id = dict(zip(images.ids, asked[name], strict=True))
+                asked[name] = [by_id[number] for number in seen.ids]
+    found = []
+    for site in tqdm(names, "layers", disable=not progress):
+        share = alpha / len(names)
+        found.append(audit(subject, seen, site, head=read, alpha=share, seed=seed, progress=progress, **asked))
+    return AuditSweep(tuple(found))
