@@ -180,6 +180,7 @@ class _Job:
             head=self.head,
             subject=self.subject,
             images=self.images,
+            masks=self.masks,
         )
 
     def confirmed(self, found: AuditFinding, count: int) -> AuditFinding:

@@ -92,6 +92,7 @@ class AuditFinding:
     head: Head | None = field(default=None, repr=False)
     subject: Subject | None = field(default=None, repr=False)
     images: ImageSet | None = field(default=None, repr=False)
+    masks: np.ndarray | None = field(default=None, repr=False)
 
     def __repr__(self) -> str:
         best = f", first {self.rows[0].name} for {self.classes[self.rows[0].target]}" if self.rows else ""

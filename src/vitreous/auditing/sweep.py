@@ -6,19 +6,23 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import reduce
 from operator import add
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
+import torch
 from tqdm.auto import tqdm  # type: ignore[import-untyped]
 
 from vitreous.auditing import audit
+from vitreous.auditing.effects import log_odds
 from vitreous.auditing.finding import AuditFinding, AuditRow
 from vitreous.auditing.heads import Given, open_head
-from vitreous.auditing.switch import SwitchOff
+from vitreous.auditing.switch import SwitchOff, logits_of
 from vitreous.errors import SettingsError
+from vitreous.evidence.suspicion import difference
 from vitreous.images import ImageSet
 from vitreous.models.subject import Subject
 
+STEPS = (1, 2, 5, 10, 20, 50, 100, 200, 500)  # how many parts are switched off to see what is left
 WRITES = ("blocks.*.attn.out", "blocks.*.mlp.out")  # all that is added to the residual stream
 
 
@@ -48,21 +52,70 @@ class AuditSweep:
         return tuple((site, row) for site, row in self.rows if row.alarm)
 
     def switch_off(
-        self, top: int | None = None, *, groups: Sequence[Any] | np.ndarray | None = None, measure: bool = True
+        self,
+        top: int | Literal["all"] | None = None,
+        *,
+        groups: Sequence[Any] | np.ndarray | None = None,
+        measure: bool = True,
     ) -> SwitchOff:
-        """One patch for the `top` most suspicious alarms of all layers, or for all of them."""
-        chosen = self.alarms[:top]
-        if not chosen:
+        """One patch for the `top` most suspicious alarms of all layers, or for "all" of them.
+
+        Without a number as many are taken as leave the least of the label in pictures whose object is painted over
+        (see `reliance`); that asks for masks, and without them all are taken. Too many do harm: parts that carry the
+        object as well go with them.
+        """
+        if not self.alarms:
             raise SettingsError("nothing to switch off: no part raised an alarm")
-        by_site = {site: [row for where, row in chosen if where == site] for site, _ in chosen}
-        patches = [finding.patch(by_site[finding.site]) for finding in self.findings if finding.site in by_site]
-        patch = reduce(add, patches)
-        first = self[chosen[0][0]]
+        count = self._enough() if top is None else len(self.alarms) if top == "all" else top
+        patch = self._patch(count)
+        first = self._first
         if not measure or first.subject is None or first.images is None or first.head is None:
             return patch
         if groups is None:
             groups = first.groups if first.groups is not None else first.propose_groups()
         return patch.measured(first.subject, first.images, head=first.head, groups=groups)
+
+    def reliance(self) -> dict[int, float]:
+        """What is left of the label outside the object, with so many alarms switched off; 0 of them first.
+
+        Mean log-odds of the right class in pictures whose object is painted over, all classes alike and against the
+        mean of the other classes' pictures: 0 says that nothing outside the object speaks for the label.
+        """
+        first = self._first
+        if first.masks is None or first.subject is None or first.images is None or first.head is None:
+            raise SettingsError("reliance is measured with masks, on the model itself", remedy='masks="masks"')
+        found = {0: self._left(first)}
+        for count in [n for n in STEPS if n < len(self.alarms)] + [len(self.alarms)]:
+            with self._patch(count).on(first.subject):
+                found[count] = self._left(first)
+            if found[count] <= 0:
+                break
+        return found
+
+    def _enough(self) -> int:
+        """How many leave the least of the label outside the object."""
+        if self._first.masks is None or self._first.subject is None:
+            return len(self.alarms)
+        left = {count: abs(value) for count, value in self.reliance().items() if count}
+        return min(left, key=lambda count: left[count])
+
+    @property
+    def _first(self) -> AuditFinding:
+        return self.findings[0]
+
+    @staticmethod
+    def _left(first: AuditFinding) -> float:
+        assert first.subject is not None and first.images is not None and first.head is not None
+        logits = logits_of(first.subject, first.head, first.images, first.masks)
+        odds, y = log_odds(torch.from_numpy(logits)).numpy(), first.labels
+        return float(np.mean([difference(odds[:, [c]], y == c)[0] for c in range(odds.shape[1])]))
+
+    def _patch(self, count: int) -> SwitchOff:
+        if count < 1:
+            raise SettingsError("at least one part is switched off", given=count)
+        chosen = self.alarms[:count]
+        by_site = {site: [row for where, row in chosen if where == site] for site, _ in chosen}
+        return reduce(add, [one.patch(by_site[one.site]) for one in self.findings if one.site in by_site])
 
 
 def audit_sites(

@@ -17,6 +17,7 @@ from vitreous.auditing.heads import BATCH, Head, check_labels, open_head
 from vitreous.errors import ModelError, SettingsError, StoreError
 from vitreous.hooks import evaluating
 from vitreous.images import ImageSet
+from vitreous.kernels.fill_holes import fill_holes
 from vitreous.models.subject import Subject
 from vitreous.provenance import json_bytes, replace_file
 from vitreous.subunits.layers import LinearLayer, find_layer
@@ -286,12 +287,14 @@ def group_names(groups: Sequence[Any] | np.ndarray, pictures: int) -> np.ndarray
     return found.astype(str)
 
 
-def logits_of(subject: Subject, head: Head, images: ImageSet) -> np.ndarray:
-    """float32 (picture, class)."""
+def logits_of(subject: Subject, head: Head, images: ImageSet, painted: np.ndarray | None = None) -> np.ndarray:
+    """float32 (picture, class); where `painted` bool (picture, row, column) of the input says, it is painted over."""
     assert subject.preprocess is not None
+    parts = []
     with torch.inference_mode(), evaluating(subject.module):
-        parts = [
-            head.logits(subject, subject.inputs(torch.from_numpy(x))).cpu().numpy()
-            for _, x in images.batches(subject.preprocess, BATCH)
-        ]
+        for at, batch in images.batches(subject.preprocess, BATCH):
+            x = subject.inputs(torch.from_numpy(batch))
+            if painted is not None:
+                x = fill_holes(x, torch.from_numpy(painted[at]).to(x.device))
+            parts.append(head.logits(subject, x).cpu().numpy())
     return np.concatenate(parts)
