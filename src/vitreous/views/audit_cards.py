@@ -36,7 +36,7 @@ def _card(finding: AuditFinding, row: AuditRow, panels: tuple[Panel, ...]) -> Ca
     sentence = speaks(finding, row)
     claim = f"{kind[0].upper()}{kind[1:]}, {sentence}.{mates}"
     tag = "alarm" if row.alarm else "no alarm"
-    code = f"patch = finding.switch_off([{row.id}])  # this part alone\nprint(patch.table)"
+    code = f"finding.switch_off([{row.id}]).table"
     return Card(called, claim, tag, facts=tuple(_facts(finding, row)), panels=panels, code=code)
 
 
@@ -52,7 +52,7 @@ def _facts(finding: AuditFinding, row: AuditRow) -> list[Fact]:
         facts.append(Fact("off the object", share(row.outside), f"of its map, in pictures of '{name}'"))
     facts.append(Fact("selectivity", f"{row.selectivity:.2f}", f"how well it tells '{name}'; 0.5 is not at all"))
     if np.isfinite(row.ablation):
-        facts.append(Fact("taken out", f"{-row.ablation:+.2f}", f"log-odds that pictures of '{name}' really change by"))
+        facts.append(Fact("taken out", f"{-row.ablation:+.3f}", f"log-odds that pictures of '{name}' really change by"))
     if row.part is not None:
         facts.append(Fact("undivided unit", f"{row.of_unit:+.2f}", "the suspicion of the unit it is a part of"))
     random = finding.controls.get("random sub-units, largest")
@@ -139,10 +139,11 @@ def part_maps(finding: AuditFinding, at: int, x: Tensor) -> np.ndarray:
     return a[:, : side * (a.shape[1] // side)].reshape(len(a), side, -1)
 
 
-def _large(heat: np.ndarray, shape: tuple[int, int]) -> np.ndarray:
-    """As large as the picture; what lies below the level is dark."""
+def _large(heat: np.ndarray, shape: tuple[int, int]) -> np.ndarray | None:
+    """As large as the picture; None where all patches are alike."""
     from torch import from_numpy
     from torch.nn.functional import interpolate
 
-    low = from_numpy(np.ascontiguousarray(heat.clip(min=0)))[None, None].float()
-    return interpolate(low, shape, mode="nearest")[0, 0].numpy()
+    if float(np.ptp(heat)) == 0:
+        return None
+    return interpolate(from_numpy(np.ascontiguousarray(heat))[None, None].float(), shape, mode="nearest")[0, 0].numpy()

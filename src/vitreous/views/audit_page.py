@@ -88,7 +88,7 @@ def audit_page(look: AuditLook) -> Page:
 def answer(finding: AuditFinding) -> str:
     """The whole audit in one sentence."""
     if not finding.alarms:
-        return f"No: of {len(finding)} parts none raised an alarm." + (
+        return f"Nothing was found: of {len(finding)} parts none raised an alarm." + (
             "" if finding.basis != WHOLE else " Without masks or groups this says little."
         )
     counts = Counter(finding.classes[row.target] for row in finding.alarms)
@@ -122,6 +122,16 @@ def _statements(look: AuditLook, counts: Counter[str]) -> Iterator[Statement]:
         + (": the alarms are not made by the method itself." if dealt == 0 else "; there should be none."),
         "controls",
     )
+    largest = max(row.suspicion for row in finding.alarms)
+    simpler = [name.split(",")[0] for name, v in finding.controls.items() if name.endswith("largest") and v >= largest]
+    if simpler:
+        yield Statement(
+            f"{' and '.join(simpler).capitalize()} give as much or more: that something off the object speaks is shown, "
+            "that these parts are the right way to cut it out is not."
+            if finding.basis == OUTSIDE
+            else f"{' and '.join(simpler).capitalize()} give as much or more: these parts are no better a way to cut.",
+            "controls",
+        )
 
 
 def _sections(look: AuditLook) -> Iterator[Section]:
