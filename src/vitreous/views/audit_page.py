@@ -126,8 +126,8 @@ def _statements(look: AuditLook, counts: Counter[str]) -> Iterator[Statement]:
     simpler = [name.split(",")[0] for name, v in finding.controls.items() if name.endswith("largest") and v >= largest]
     if simpler:
         yield Statement(
-            f"{' and '.join(simpler).capitalize()} give as much or more: that something off the object speaks is shown, "
-            "that these parts are the right way to cut it out is not."
+            f"{' and '.join(simpler).capitalize()} give as much or more: that something off the object speaks is "
+            "shown, that these parts are the right way to cut it out is not."
             if finding.basis == OUTSIDE
             else f"{' and '.join(simpler).capitalize()} give as much or more: these parts are no better a way to cut.",
             "controls",
