@@ -30,7 +30,7 @@ from vitreous.views.subunits import SplitPictures, subunit_overview, subunit_sec
 REGIONS, SHOWN = 4, 4  # regions and pictures in a mosaic by region
 
 if TYPE_CHECKING:
-    from vitreous.auditing import AuditFinding, Masks
+    from vitreous.auditing import AuditFinding, Masks, SwitchOff
     from vitreous.dictionary_comparison import DictionaryComparison
     from vitreous.images import ImageSet
     from vitreous.labels import Labels
@@ -293,12 +293,19 @@ def disentangle_report(
 
 
 def audit_report(
-    finding: AuditFinding, out: str | Path, *, masks: Masks = None, shown: int = 6, progress: bool = True
+    finding: AuditFinding,
+    out: str | Path,
+    *,
+    masks: Masks = None,
+    patch: SwitchOff | None = None,
+    shown: int = 6,
+    progress: bool = True,
 ) -> Path:
-    """Writes `report.html`, `run.json` and the audit into `out`, and `switch_off.safetensors` if there are alarms.
+    """Writes `report.html`, `run.json` and the audit into `out`, and `patch.safetensors` if there are alarms.
 
     The first `shown` parts have a card with pictures. Where the object was painted over, it is shown painted over too:
-    with `masks` as `vt.audit` takes them, one for each audited picture, or the pictures' own.
+    with `masks` as `vt.audit` takes them, one for each audited picture, or the pictures' own. `patch` is a measured
+    one that the page tells of; without it all alarms are switched off.
 
     >>> vt.audit_report(vt.audit(subject, images, masks="masks"), "audit")
     """
@@ -319,7 +326,8 @@ def audit_report(
         if finding.basis == OUTSIDE and subject is not None and images is not None:
             maps = input_maps(subject, images, images, masks, progress)
         cards = part_cards(finding, first, maps)
-        patch = finding.switch_off() if finding.alarms else None
+        if patch is None and finding.alarms:
+            patch = finding.switch_off()
         finding.save(out)
         if patch is not None:
             patch.save(out / PATCH)

@@ -110,12 +110,19 @@ class AuditSweep:
         odds, y = log_odds(torch.from_numpy(logits)).numpy(), first.labels
         return float(np.mean([difference(odds[:, [c]], y == c)[0] for c in range(odds.shape[1])]))
 
+    def patch(self, which: Sequence[tuple[str, int]]) -> SwitchOff:
+        """One patch for parts of any of the layers, each said by its site and its id there; not measured."""
+        if not which:
+            raise SettingsError("at least one part is switched off", given=0)
+        by_site: dict[str, list[int]] = {}
+        for site, number in which:
+            by_site.setdefault(self[site].site, []).append(number)
+        return reduce(add, [one.patch(by_site[one.site]) for one in self.findings if one.site in by_site])
+
     def _patch(self, count: int) -> SwitchOff:
         if count < 1:
             raise SettingsError("at least one part is switched off", given=count)
-        chosen = self.alarms[:count]
-        by_site = {site: [row for where, row in chosen if where == site] for site, _ in chosen}
-        return reduce(add, [one.patch(by_site[one.site]) for one in self.findings if one.site in by_site])
+        return self.patch([(site, row.id) for site, row in self.alarms[:count]])
 
 
 def audit_sites(

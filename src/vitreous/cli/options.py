@@ -106,19 +106,10 @@ def open_data(data: str, subject: Subject, split: str | None, on_error: str, see
 
 
 def open_pictures(data: str, size: int, split: str | None, on_error: str, seed: int) -> ImageSet:
-    """Scenes, a published layout, or pictures."""
-    from vitreous.datasets import LAYOUTS, dataset
-    from vitreous.images import ImageSet
-    from vitreous.scenery import scenes
+    """Scenes, a published layout, or pictures; what was left out is said."""
+    from vitreous.datasets.spoken import spoken_pictures
 
-    kind, colon, rest = data.partition(":")
-    if colon and kind == "scenes":
-        if not rest.isdigit():
-            raise SettingsError("scenes:N needs a number", given=data, accepted="scenes:512")
-        return scenes(int(rest), size=size, seed=seed)
-    if colon and kind in LAYOUTS:
-        return dataset(kind, rest, split, on_error=on_error)  # type: ignore[arg-type]
-    images = ImageSet.open(data, on_error=on_error)
+    images = spoken_pictures(data, size, split, on_error, seed)
     for name, reason in images.skipped:
         typer.echo(f"skipped {name}: {reason}", err=True)
     return images
