@@ -66,14 +66,23 @@ class AuditSweep:
         """
         if not self.alarms:
             raise SettingsError("nothing to switch off: no part raised an alarm")
-        count = self._enough() if top is None else len(self.alarms) if top == "all" else top
+        count = self.enough() if top is None else len(self.alarms) if top == "all" else top
         patch = self._patch(count)
+        return self.measured(patch, groups) if measure else patch
+
+    def measured(self, patch: SwitchOff, groups: Sequence[Any] | np.ndarray | None = None) -> SwitchOff:
+        """A patch with its table on the audited pictures; as it is where the model or the pictures are not there."""
         first = self._first
-        if not measure or first.subject is None or first.images is None or first.head is None:
+        if first.subject is None or first.images is None or first.head is None:
             return patch
-        if groups is None:
-            groups = first.groups if first.groups is not None else first.propose_groups()
-        return patch.measured(first.subject, first.images, head=first.head, groups=groups)
+        return patch.measured(
+            first.subject, first.images, head=first.head, groups=self.groups if groups is None else groups
+        )
+
+    @property
+    def groups(self) -> np.ndarray:
+        """(picture,) those that were given, or else what the first layer proposes."""
+        return self._first.groups if self._first.groups is not None else self._first.propose_groups()
 
     def reliance(self) -> dict[int, float]:
         """What is left of the label outside the object, with so many alarms switched off; 0 of them first.
@@ -92,8 +101,8 @@ class AuditSweep:
                 break
         return found
 
-    def _enough(self) -> int:
-        """How many leave the least of the label outside the object."""
+    def enough(self) -> int:
+        """How many alarms, switched off, leave the least of the label outside the object; without masks all."""
         if self._first.masks is None or self._first.subject is None:
             return len(self.alarms)
         left = {count: abs(value) for count, value in self.reliance().items() if count}

@@ -33,6 +33,8 @@ Settings = Annotated[
     list[str] | None,
     typer.Option("--set", metavar="KEY=VALUE", help="Setting of the model's own constructor; may be repeated."),
 ]
+Data = Annotated[str, typer.Argument(help="Pictures, as for `record`.")]
+Split = Annotated[str | None, typer.Option(help="Split of a data set layout.")]
 
 
 def _version(wanted: bool) -> None:
@@ -103,6 +105,16 @@ def open_data(data: str, subject: Subject, split: str | None, on_error: str, see
         return TextSet.from_texts(path.read_text().splitlines(), subject.tokenizer)
     size = subject.preprocess.size if subject.preprocess else (64, 64)
     return open_pictures(data, min(size), split, on_error, seed)
+
+
+def open_images(data: str, subject: Subject, split: str | None, seed: int) -> ImageSet:
+    """What DATA names, for a command that looks at pictures only."""
+    from vitreous.images import ImageSet
+
+    images = open_data(data, subject, split, "raise", seed)
+    if not isinstance(images, ImageSet):
+        raise SettingsError(f"{subject.name} reads texts; this command looks at pictures", given=data)
+    return images
 
 
 def open_pictures(data: str, size: int, split: str | None, on_error: str, seed: int) -> ImageSet:
