@@ -151,7 +151,7 @@ def _sections(look: AuditLook) -> Iterator[Section]:
     if look.patch is not None:
         yield _off_section(look.patch)
     yield _controls_section(finding)
-    words = Text("What the list rests on", (MEANS[finding.basis], *_limits(finding)))
+    words = Text("What the list rests on", (MEANS[finding.basis], *limits(finding)))
     yield Section("limits", "What this can and cannot say", "", (Group("", (words,)),), "Limits")
 
 
@@ -229,7 +229,8 @@ def _controls_section(finding: AuditFinding) -> Section:
     return Section("controls", "Can the list be trusted?", sentence, (Group("", (table,)),), "Controls")
 
 
-def _limits(finding: AuditFinding) -> Iterator[str]:
+def limits(finding: AuditFinding) -> Iterator[str]:
+    """What a reader has to know before believing it."""
     settings = finding.settings
     yield (
         f"{len(finding)} parts were tested together. Each chance was corrected for all tests "
