@@ -4,9 +4,9 @@ import type { Side } from "./Decisions";
 const share = (v: number) => `${(100 * v).toFixed(1)} %`;
 
 /** The big switch: the model as it is, or with the ticked parts switched off. */
-export function Switch({ side, set, parts }: { side: Side; set: (side: Side) => void; parts: number }) {
+export function Switch({ side, flip, parts }: { side: Side; flip: () => void; parts: number }) {
   return (
-    <button class="big-switch" role="switch" aria-checked={side === "after"} aria-label="Suspicious parts switched off" onClick={() => set(side === "after" ? "before" : "after")}>
+    <button class="big-switch" role="switch" aria-checked={side === "after"} aria-label="Suspicious parts switched off" onClick={flip}>
       <span class={side === "before" ? "on" : ""}>
         Before
         <small>the model as it is</small>

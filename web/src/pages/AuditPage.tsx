@@ -38,7 +38,7 @@ function useKey(flip: () => void): void {
     };
     addEventListener("keydown", keys);
     return () => removeEventListener("keydown", keys);
-  });
+  }, []);
 }
 
 async function save(parts: AuditPart[]): Promise<void> {
@@ -62,11 +62,12 @@ function verdict(answer: Switched): string {
 function Result({ found, parts }: { found: Audit; parts: AuditPart[] }) {
   const [side, setSide] = useState<Side>("after");
   const got = useSwitched(parts);
-  useKey(() => setSide(side === "after" ? "before" : "after"));
+  const flip = () => setSide((was) => (was === "after" ? "before" : "after"));
+  useKey(flip);
   const { answer } = got;
   return (
     <div class="audit-result">
-      <Switch side={side} set={setSide} parts={parts.length} />
+      <Switch side={side} flip={flip} parts={parts.length} />
       {got.error && (
         <p class="warn" role="alert">
           {got.error.message}
