@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from vitreous.models.subject import Subject
 
 FOLDER = "audit"  # of a run, where an audit is looked for
-LISTED = 100  # first rows that a page is sent; alarms are sent all
+LISTED = 100  # first rows that a page is sent; alarms and what the patch switches off are sent all
 TILES = 6  # pictures of a part
 SHOWN = 400  # changed decisions that a page is sent
 
@@ -72,13 +72,15 @@ class Audited:
     def about(self) -> bytes:
         said, sweep = AuditAbout.load(self.folder), self.sweep
         first = sweep.findings[0]
-        listed = [(site, row) for k, (site, row) in enumerate(sweep.rows) if row.alarm or k < LISTED]
+        off = set(said.off)
+        rows = enumerate(sweep.rows)
+        listed = [(site, row) for k, (site, row) in rows if k < LISTED or row.alarm or (site, row.id) in off]
         alarms = [row.target for _, row in sweep.alarms]
         shared = [f"{len(said.sites)} layers were audited and share the alpha of {said.alpha:g} evenly."]
         return as_json(
             {
                 "model": str(first.settings["model"]),
-                "data": said.data.rpartition("/")[2],
+                "data": "/".join(said.data.split("/")[-2:]),
                 "sites": list(said.sites),
                 "pictures": len(first.labels),
                 "accuracy": first.accuracy,

@@ -109,7 +109,7 @@ export function Suspects({ found, off, turn }: { found: Audit; off: Set<string>;
   const [all, setAll] = useState(false);
   const alarms = found.rows.filter((row) => row.alarm);
   const rest = found.rows.filter((row) => !row.alarm);
-  const shown = [...alarms, ...(all ? rest : rest.slice(0, alarms.length ? 0 : FIRST))];
+  const shown = [...alarms, ...rest.filter((row, i) => all || off.has(keyOf(row)) || (!alarms.length && i < FIRST))];
   const most = Math.max(1e-9, ...found.rows.map((row) => row.suspicion));
   return (
     <>

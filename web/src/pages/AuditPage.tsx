@@ -79,7 +79,7 @@ function Result({ found, parts }: { found: Audit; parts: AuditPart[] }) {
           <p class="big" aria-live="polite">
             {got.busy ? "The model looks again …" : verdict(answer)}
           </p>
-          {answer.broken > answer.mended && <p class="sentence">More become wrong than right: on pictures like these the parts help. Where what they answer to is missing or misleads, they do harm; look at the worst group.</p>}
+          {answer.broken > answer.mended && <p class="sentence">More become wrong than right: on pictures like these the parts help. Where what they answer to is missing or misleads they may do harm: look at the worst group, and try pictures from elsewhere.</p>}
           <BeforeAfter found={found} answer={answer} side={side} />
           <p class="actions">
             <button class="button small" disabled={!parts.length} onClick={() => void save(parts)}>
@@ -145,7 +145,7 @@ function Opened({ found }: { found: Audit }) {
   return (
     <div class="wrap page">
       <p class="eyebrow">
-        {found.model} · {found.sites.map(siteName).join(", ")} · {count(found.pictures, "picture")} of {found.data}
+        {found.model} · {found.sites.length > 3 ? count(found.sites.length, "layer") : found.sites.join(", ")} · {count(found.pictures, "picture")} of {found.data}
       </p>
       <h1 tabIndex={-1}>Right for the wrong reason?</h1>
       <p class="lede audit-answer">{found.answer}</p>
