@@ -30,7 +30,7 @@ from vitreous.views.subunits import SplitPictures, subunit_overview, subunit_sec
 REGIONS, SHOWN = 4, 4  # regions and pictures in a mosaic by region
 
 if TYPE_CHECKING:
-    from vitreous.auditing import AuditFinding
+    from vitreous.auditing import AuditFinding, SwitchOff
     from vitreous.dictionary_comparison import DictionaryComparison
     from vitreous.images import ImageSet
     from vitreous.labels import Labels
@@ -292,10 +292,11 @@ def disentangle_report(
     return path
 
 
-def audit_report(finding: AuditFinding, out: str | Path, *, shown: int = 6) -> Path:
-    """Writes `report.html`, `run.json` and the audit into `out`, and `switch_off.safetensors` if there are alarms.
+def audit_report(finding: AuditFinding, out: str | Path, *, patch: SwitchOff | None = None, shown: int = 6) -> Path:
+    """Writes `report.html`, `run.json` and the audit into `out`, and `patch.safetensors` if there are alarms.
 
     The first `shown` parts have a card with pictures. Where the object was painted over, it is shown painted over too.
+    `patch` is a measured one that the page tells of; without it all alarms are switched off.
 
     >>> vt.audit_report(vt.audit(subject, images, masks="masks"), "audit")
     """
@@ -308,7 +309,8 @@ def audit_report(finding: AuditFinding, out: str | Path, *, shown: int = 6) -> P
     out = Path(out)
     with start_run(out, "audit", said, seeds={"seed": int(finding.settings.get("seed", 0))}, inputs=inputs) as run:
         cards = part_cards(finding, first, finding.masks)
-        patch = finding.switch_off() if finding.alarms else None
+        if patch is None and finding.alarms:
+            patch = finding.switch_off()
         finding.save(out)
         if patch is not None:
             patch.save(out / PATCH)
