@@ -12,7 +12,7 @@ takes no shortcut, the chance of any alarm is at most alpha.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -98,19 +98,10 @@ def audit(
     evidence = job.evidence(parts, whole, levels, y, chosen_groups)
     ranked = rank(evidence, parts, setting)
     made = job.confirmed(job.finding(parts, names, levels, whole, ranked, evidence), confirm)
-    said = {"tested": tested, "repeats": repeats, "alpha": alpha, "correction": correction, "seed": seed}
-    said |= {"targets": None if targets is None else list(targets), "split": split_by is not None, "head": read.kind}
-    said |= {
-        "masks": where is not None,
-        "rim": rim,
-        "pictures": len(seen),
-        "model": subject.name,
-        "data": seen.fingerprint,
-    }
+    said = {"targets": None if targets is None else list(targets), "split": split_by is not None, "rim": rim}
     controls = {"alarms with shuffled labels": shuffled_alarms(evidence, parts, setting)}
-    controls |= job.random_control(made, split_by)
-    controls |= {"undivided units, largest": max((row.of_unit for row in made.rows), default=float("nan"))}
-    return replace(_described(made, split_by, labels, structure), settings=said, controls=controls)
+    controls |= job.other_cuts(made, split_by)
+    return replace(_described(made, split_by, labels, structure), settings=job.said() | said, controls=controls)
 
 
 @dataclass(frozen=True, eq=False)
@@ -129,6 +120,11 @@ class _Job:
     def prefix(self) -> int:
         inside = any(self.layer.path.startswith(f"{block.path}.") for block in self.subject.blocks)
         return len(self.subject.prefix) if inside else 0
+
+    def said(self) -> dict[str, Any]:
+        """The settings, for those who read the finding."""
+        told = {"head": self.head.kind, "masks": self.masks is not None, "pictures": len(self.images)}
+        return asdict(self.setting) | told | {"model": self.subject.name, "data": self.images.fingerprint}
 
     def effects(self, parts: Parts, painted: bool = False) -> Effects:
         return measure(
@@ -208,6 +204,11 @@ class _Job:
                 lost = old - odds()
             rows[k] = replace(rows[k], ablation=float(lost[found.labels == rows[k].target, rows[k].target].mean()))
         return replace(found, rows=tuple(rows))
+
+    def other_cuts(self, found: AuditFinding, split: Disentanglement | None) -> dict[str, float]:
+        """The largest suspicion of random sub-units and of undivided units."""
+        units = max((row.of_unit for row in found.rows), default=float("nan"))
+        return self.random_control(found, split) | {"undivided units, largest": units}
 
     def random_control(self, found: AuditFinding, split: Disentanglement | None) -> dict[str, float]:
         """The largest suspicion where the units of the first rows are split at random instead."""
