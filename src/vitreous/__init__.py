@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from vitreous.examination import Examination as Examination
     from vitreous.examination import examine as examine
     from vitreous.examination import open_run as open_run
+    from vitreous.finding import Finding as Finding
     from vitreous.hooks import capture as capture
     from vitreous.hooks import patch as patch
     from vitreous.images import ImageSet as ImageSet
@@ -125,6 +126,7 @@ _PUBLIC = {
     "Disentanglement": "lenses.disentangle",
     "Examination": "examination",
     "Family": "models.family",
+    "Finding": "finding",
     "Grid": "axes",
     "Groups": "lenses.align_colors",
     "ImageError": "errors",

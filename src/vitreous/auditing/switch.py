@@ -15,6 +15,7 @@ from torch import Tensor
 
 from vitreous.auditing.heads import BATCH, Head, check_labels, open_head
 from vitreous.errors import ModelError, SettingsError, StoreError
+from vitreous.finding import Finding, columns
 from vitreous.hooks import evaluating
 from vitreous.images import ImageSet
 from vitreous.kernels.fill_holes import fill_holes
@@ -212,7 +213,7 @@ class _Off:
 
 
 @dataclass(frozen=True)
-class BeforeAfter:
+class BeforeAfter(Finding):
     """Rows (what, pictures, accuracy before, accuracy after): all pictures, each class, each group, the worst group.
 
     `changed` decisions that are other ones now; of these `mended` became right and `broken` wrong. `shift` is the mean
@@ -265,6 +266,14 @@ class BeforeAfter:
             int((right & ~still).sum()),
             float((odds[1] - odds[0]).mean()),
         )
+
+    def facts(self) -> dict[str, Any]:
+        names = ("pictures", "changed", "mended", "broken", "shift")
+        return {name: self.__dict__[name] for name in names}
+
+    def columns_of_rows(self) -> dict[str, Any]:
+        names = ("what", "pictures", "before", "after")
+        return columns([dict(zip(names, row, strict=True)) for row in self.rows])
 
     def __getitem__(self, what: str) -> tuple[float, float]:
         """Accuracy before and after of one row, such as "all pictures" or "worst group"."""

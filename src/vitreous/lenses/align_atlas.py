@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from vitreous.errors import SettingsError
+from vitreous.finding import Finding
 from vitreous.lenses.align_colors import Groups, colors, farthest_points, group_nodes, spectral_tsne, transitions
 from vitreous.lenses.align_cut import Spectral, read_array
 from vitreous.lenses.align_nodes import unit_length
@@ -31,7 +32,7 @@ class Place(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False)
-class Atlas:
+class Atlas(Finding):
     """`plane` float32 (node, 2) and `space` (node, 3) are coordinates by t-SNE, `shades` uint8 (node, 3) colours that
     mean the same everywhere; `groups(k)` gives int64 (node,) for any number of groups; `ids` are the pictures' names.
     Loaded from a folder the arrays are read only where they are looked at."""
@@ -56,6 +57,25 @@ class Atlas:
 
     def layers(self, model: str) -> tuple[str, ...]:
         return tuple(layer for name, layer in self.spectral.blocks if name == model)
+
+    def facts(self) -> dict[str, Any]:
+        return {**self.spectral.facts(), "pictures": len(self.ids) or None}
+
+    def columns_of_rows(self) -> dict[str, Any]:
+        """A row a node: what it is, where it lies in the plane, and its colour."""
+        shades = np.asarray(self.shades)
+        colours = [f"#{red:02x}{green:02x}{blue:02x}" for red, green, blue in shades]
+        x, y = np.asarray(self.plane).T
+        return self.spectral.places() | {"x": x, "y": y, "colour": colours}
+
+    def thumbnails(self) -> list[tuple[str, np.ndarray]]:
+        """The colours of the first picture, layer by layer."""
+        found = []
+        for slot in self.slots:
+            if slot in self.spectral.grids:
+                colours = self.spectral.of(*slot, np.asarray(self.shades))[0]
+                found.append((" ".join(slot), colours.reshape(*self.spectral.grids[slot], 3)))
+        return found
 
     def node(self, place: Sequence[Any]) -> int:
         """(model, layer, picture, patch) -> its number."""
