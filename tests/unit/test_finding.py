@@ -31,7 +31,7 @@ def findings(tmp_path_factory):
         "atlas": vt.atlas(cut, n_sample=60),
         "cosines": vt.slot_cosines({"a": store, "b": store}, pictures=4),
         "align": vt.align({"text": store}, responses, width=8, epochs=1, progress=False),
-        "disentangle": vt.disentangle(subject, images, units=[0, 1], top_k=200, min_cluster_size=10, progress=False),
+        "disentangle": vt.disentangle(subject, images, units=[0, 1], top_k=40, min_cluster_size=8, progress=False),
     }
 
 
