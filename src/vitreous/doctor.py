@@ -62,7 +62,10 @@ def _devices() -> list[Check]:
         return [cpu, *(Check(f"cuda:{k}", "ok", _card(torch, k)) for k in range(torch.cuda.device_count()))]
     if torch.backends.mps.is_available():
         return [cpu, Check("mps", "ok", "Apple GPU")]
-    return [cpu, Check("gpu", "missing", "none that PyTorch can use", "everything works without; large models are slow")]
+    return [
+        cpu,
+        Check("gpu", "missing", "none that PyTorch can use", "everything works without; large models are slow"),
+    ]
 
 
 def _card(torch: Any, number: int) -> str:
@@ -71,14 +74,14 @@ def _card(torch: Any, number: int) -> str:
 
 
 def _room() -> list[Check]:
-    from vitreous.models.bundled import NAMES
+    from vitreous.models.bundled import BUNDLED
 
     free = shutil.disk_usage(".").free / 2**30
     disk = Check("disk here", "ok" if free > 2 else "wrong", f"{free:.0f} GiB free", "" if free > 2 else "make room")
     return [
         Check("system", "ok", str(machine()["system"])),
         disk,
-        Check("bundled models", "ok" if NAMES else "wrong", ", ".join(NAMES)),
+        Check("bundled models", "ok", ", ".join(BUNDLED)),
     ]
 
 

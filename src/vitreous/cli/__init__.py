@@ -10,12 +10,14 @@ from vitreous.cli import tokens  # isort: skip
 from vitreous.cli import training  # isort: skip
 from vitreous.cli import reports  # isort: skip
 from vitreous.cli import explore  # isort: skip
+from vitreous.cli import doctor  # isort: skip
 from vitreous.cli.options import app
 
 __all__ = [
     "align",
     "app",
     "dictionaries",
+    "doctor",
     "explore",
     "lenses",
     "recording",
