@@ -90,7 +90,7 @@ class DisentangledModel:
 
     @classmethod
     def from_pretrained(cls, folder: str | Path, *, module: nn.Module | None = None) -> DisentangledModel:
-        """What `save_pretrained` wrote. A model of your own class needs its `module`; the weights come from the folder."""
+        """What `save_pretrained` wrote. A class of your own needs its `module`; the weights come from the folder."""
         from safetensors.torch import load_model
 
         folder = Path(folder)
@@ -129,5 +129,9 @@ def _steps(kept: dict[str, Any] | None) -> Preprocess | None:
     if kept is None:
         return None
     resize = kept["resize"]
-    pairs = {"size": Size(*kept["size"]), "resize": Size(*resize) if isinstance(resize, list) else resize}
-    return Preprocess(**{key: tuple(v) if isinstance(v, list) else v for key, v in kept.items()} | pairs)
+    pairs: dict[str, Any] = {
+        "size": Size(*kept["size"]),
+        "resize": Size(*resize) if isinstance(resize, list) else resize,
+    }
+    rest: dict[str, Any] = {key: tuple(v) if isinstance(v, list) else v for key, v in kept.items()}
+    return Preprocess(**rest | pairs)

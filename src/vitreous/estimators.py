@@ -91,3 +91,8 @@ class NormalizedCut(TransformerMixin, BaseEstimator):
     def transform(self, X: Any) -> np.ndarray:
         check_is_fitted(self)
         return self.spectral_.transform(validate_data(self, X, dtype=np.float32, reset=False))
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.transformer_tags.preserves_dtype = ["float32"]
+        return tags
