@@ -4,7 +4,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: front demo test chromium test-browser test-all test-peers bench docs lint clean
+.PHONY: front demo test chromium test-browser test-all test-peers bench studies docs lint clean
 
 $(READY): pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Python 3.11 or newer is needed: make PYTHON=python3.12"; exit 1; }
@@ -41,6 +41,9 @@ bench: $(READY)  ## ratios against peers, measured in one run
 	$(BIN)/python benchmarks/recording.py
 	$(BIN)/python benchmarks/structure.py
 	$(BIN)/python benchmarks/tcav.py
+
+studies: $(READY)  ## writes docs/results.md and the papers' pages from studies/results/*.json
+	$(BIN)/python studies/results_page.py
 
 docs: $(READY)  ## rewrites the generated tables and builds the site into site/
 	$(BIN)/python docs/write_tables.py
