@@ -1,4 +1,4 @@
-"""A hook of mkdocs: pages and pictures of studies/results belong to the site, under the address they have in the tree."""
+"""A hook of mkdocs: studies/results belongs to the site, under the address that it has in the tree."""
 
 from __future__ import annotations
 

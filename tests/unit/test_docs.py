@@ -41,3 +41,15 @@ def test_the_help_in_the_documentation_is_the_help():
     from write_tables import command_help
 
     assert command_help() in (ROOT / "docs" / "cli.md").read_text(), "run `make docs`"
+
+
+def test_the_public_names_in_the_documentation_are_the_public_names():
+    sys.path.insert(0, str(ROOT / "docs"))
+    from write_tables import public_names
+
+    assert public_names() in (ROOT / "docs" / "api.md").read_text(), "run `make docs`"
+
+
+def test_the_site_asks_for_nothing_from_the_network():
+    settings = (ROOT / "mkdocs.yml").read_text()
+    assert "font: false" in settings and "extra_javascript" not in settings and "http" not in settings
