@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import sys
+from collections import Counter
 from functools import reduce
 from pathlib import Path
 
@@ -50,3 +51,12 @@ def test_figures_and_tables_are_there():
     for paper in results_page.PAPERS:
         files = [file for file, _ in paper.figures] + [f"{claim.page}.md" for claim in paper.claims if claim.page]
         assert all((paper_claims.RESULTS / file).exists() for file in files)
+
+
+def test_the_readme_counts_the_verdicts_right():
+    counted = Counter(claim.found()[1] for paper in results_page.PAPERS for claim in paper.claims)
+    holds, partly, fails, untested = (
+        counted[name] for name in (paper_claims.HOLDS, paper_claims.PARTLY, paper_claims.NOT, paper_claims.UNTESTED)
+    )
+    said = f"Of {counted.total()} claims of the four papers {holds} hold here, {partly} in part, {fails} do not, "
+    assert said + f"and {untested} cannot" in (ROOT / "README.md").read_text()
