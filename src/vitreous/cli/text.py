@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from vitreous.models.families import FAMILIES
 from vitreous.models.sources import SOURCES
@@ -30,7 +31,7 @@ def print_table(title: str, rows: Sequence[dict[str, Any]]) -> None:
     for column in rows[0] if rows else ():
         table.add_column(column, overflow="fold")
     for row in rows:
-        table.add_row(*(str(value) for value in row.values()))
+        table.add_row(*(Text(str(value)) for value in row.values()))  # brackets are no markup
     _console().print(table)
     _console().print()
 
