@@ -9,7 +9,18 @@ from typing import Annotated
 
 import typer
 
-from vitreous.cli.options import Device, Json, Seed, Settings, Weights, app, open_data, parse_settings, plain_errors
+from vitreous.cli.options import (
+    Device,
+    Json,
+    Seed,
+    Settings,
+    Split,
+    Weights,
+    app,
+    open_data,
+    parse_settings,
+    plain_errors,
+)
 from vitreous.errors import SettingsError
 
 
@@ -92,7 +103,7 @@ def record(
     size: Annotated[int | None, typer.Option(help="Input size in pixels, where it is not the model's own.")] = None,
     batch_size: Annotated[int | None, typer.Option(min=1)] = None,
     shard_mb: Annotated[float, typer.Option(help="Size of one shard in MB.")] = 256,
-    split: Annotated[str | None, typer.Option(help="Split of a data set layout.")] = None,
+    split: Split = None,
     on_error: Annotated[str, typer.Option(help="raise, or skip unreadable pictures and list them.")] = "raise",
     weights: Weights = None,
     settings: Settings = None,
