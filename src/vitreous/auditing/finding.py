@@ -106,7 +106,7 @@ class AuditFinding(Finding):
     def alarms(self) -> tuple[AuditRow, ...]:
         return tuple(row for row in self.rows if row.alarm)
 
-    def table(self, top: int | None = None) -> list[dict[str, Any]]:
+    def records(self, top: int | None = None) -> list[dict[str, Any]]:
         """Plain rows, for JSON and data frames."""
         return [asdict(row) | {"target": self.classes[row.target]} for row in self.rows[:top]]
 
@@ -115,8 +115,8 @@ class AuditFinding(Finding):
         return found | {"accuracy": self.accuracy}
 
     def columns_of_rows(self) -> dict[str, Any]:
-        """The rows of `table`, most suspicious first."""
-        return columns(self.table())
+        """The rows of `records`, most suspicious first."""
+        return columns(self.records())
 
     # -- what to do about it
 
@@ -130,7 +130,7 @@ class AuditFinding(Finding):
     ) -> SwitchOff:
         """A patch that puts these parts at their level; all that raised an alarm if none are named.
 
-        Its `table` is measured on the audited pictures and their groups, given or proposed, or on others that are
+        Its `effect` is measured on the audited pictures and their groups, given or proposed, or on others that are
         given here. A finding that was loaded is told the subject and the pictures.
         """
         patch = self.patch(which)

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from vitreous.errors import SettingsError
-from vitreous.finding import Finding
+from vitreous.finding import Finding, heat
 from vitreous.lenses.align_colors import Groups, colors, farthest_points, group_nodes, spectral_tsne, transitions
 from vitreous.lenses.align_cut import Spectral, read_array
 from vitreous.lenses.align_nodes import unit_length
@@ -210,7 +210,7 @@ def slot_share(found: Atlas) -> float:
 
 
 @dataclass(frozen=True, eq=False)
-class LayerTransitions:
+class LayerTransitions(Finding):
     """`before` and `after` (concept, 2) are centres of circles of `radius` among the patches of two layers in the
     plane; `matrices` by name of a mask are (concept, concept), the share of a circle's patches that is in another."""
 
@@ -220,6 +220,23 @@ class LayerTransitions:
     after: np.ndarray
     radius: float
     matrices: dict[str, np.ndarray]
+
+    def facts(self) -> dict[str, Any]:
+        return {"model": self.model, "from": self.layers[0], "to": self.layers[1], "radius": self.radius}
+
+    def columns_of_rows(self) -> dict[str, Any]:
+        """One row a mask and two concepts: the share of the first's patches that is in the second."""
+        start, end = np.indices((len(self.before), len(self.after))).reshape(2, -1)
+        names = list(self.matrices)
+        return {
+            "mask": np.repeat(names, len(start)),
+            "from concept": np.tile(start, len(names)),
+            "to concept": np.tile(end, len(names)),
+            "share": np.concatenate([self.matrices[name].ravel() for name in names]),
+        }
+
+    def thumbnails(self) -> list[tuple[str, np.ndarray]]:
+        return [(name, heat(matrix)) for name, matrix in self.matrices.items()]
 
 
 def layer_transitions(

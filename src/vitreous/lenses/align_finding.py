@@ -78,7 +78,7 @@ class ChannelAlign(Finding):
         """Mean R² of every region and of `all`, over responses that vary."""
         return {name: _mean(values) for name, values in self.score().items()}
 
-    def table(self) -> list[dict[str, Any]]:
+    def records(self) -> list[dict[str, Any]]:
         """A row a region and one for `all`: responses, mean R², and where there were repeats the mean ceiling and the
         share of it that is reached."""
         rows = []
@@ -96,8 +96,8 @@ class ChannelAlign(Finding):
         return {"models": ", ".join(models), "layers": len(self.slots), "held-out R2": self.means()["all"]} | kept
 
     def columns_of_rows(self) -> dict[str, Any]:
-        """The rows of `table`."""
-        return columns(self.table())
+        """The rows of `records`."""
+        return columns(self.records())
 
     def channels_of(self, roi: str, count: int) -> np.ndarray:
         """int64 (count,): the channels of the shared space whose weights for one region are largest (Figure 2)."""

@@ -44,10 +44,10 @@ class LayerScores(Finding):
         return found
 
     def columns_of_rows(self) -> dict[str, Any]:
-        """The rows of `table`."""
-        return columns(self.table())
+        """The rows of `records`."""
+        return columns(self.records())
 
-    def table(self) -> list[dict[str, Any]]:
+    def records(self) -> list[dict[str, Any]]:
         """A row a reading, model and layer."""
         return [
             {
