@@ -47,7 +47,7 @@ STRUCTURE = Paper(
         ),
         Claim(
             "Table 1",
-            "CIFAR-10 accuracy does not suffer and rises a little",
+            "CIFAR-10 accuracy rises a little",
             "97.49 % to 97.58 %",
             of.cifar_accuracy,
             "structure_cifar",
@@ -384,9 +384,16 @@ def paper_page(paper: Paper) -> str:
 def overview() -> str:
     parts = [
         f"# Results\n\n{MADE}\n",
-        "Every claim of the four papers that could be rerun here, ours beside theirs. Numbers come from `studies/results/*.json` by code; a "
-        "verdict is a rule over these numbers (`studies/paper_claims.py`). Intervals in brackets are 95 % bootstraps over pictures. Our models "
-        'and data are far smaller than the papers\': "does not hold" means does not hold here.\n',
+        "Every claim of the four papers that could be rerun here, ours beside theirs. Numbers come from `studies/results/*.json` by code. Our "
+        'models and data are far smaller than the papers\': "does not hold" means does not hold here.\n',
+        "**How a verdict is made.** One rule for all (`studies/paper_claims.py`): a claim is one comparison or several, each a difference that "
+        "is above 0 if the paper is right. It *holds* if every difference is above 0 with its whole 95 % interval, *does not hold* if none is "
+        "above 0, and *holds partly* otherwise: some comparisons fail, or an interval reaches 0, or there is one seed and no interval. Which "
+        "comparisons a claim consists of was written down after the results had been seen, and the papers' sentences leave room for that; a first "
+        "version of this page also had thresholds of our own, which are gone.\n",
+        "**Intervals** in brackets are 95 %: bootstraps over pictures or texts, Student's over seeds, the t statistic's over pairs; where two values "
+        "have an interval each, their difference is as uncertain as both together. They do not speak for other data or other trainings than "
+        "those repeated: where a network was trained once, its row says so.\n",
         "`make studies` writes these pages anew from the JSON files; each study's page names the command that made its file.\n",
     ]
     counted = Counter(claim.found()[1] for paper in PAPERS for claim in paper.claims)
@@ -395,7 +402,19 @@ def overview() -> str:
     for paper in PAPERS:
         parts.append(f"\n## {paper.title}\n\n[Tables, figures and equations](paper_{paper.lens}.md). {paper.differs}\n")
         parts.append(claims_table(paper))
-    return "\n".join(parts) + "\n"
+    return "\n".join([*parts, "", beyond()]) + "\n"
+
+
+def beyond() -> str:
+    """What no paper claims: the study of the audit, its first two tables."""
+    text = (of.RESULTS / "audit_scenes.md").read_text()
+    tables = re.findall(r"(?:^\|.*\n)+", text, re.MULTILINE)[:2]
+    return (
+        "## Beyond the papers: does the audit find planted shortcuts?\n\n"
+        "Sixty networks, shortcuts planted at five strengths or none; in brackets exact 95 % intervals of a share. "
+        "[Every network](../studies/results/audit_scenes.md), and [how to audit your own](audit.md).\n\n"
+        + "\n".join(tables)
+    ).rstrip()
 
 
 def pages() -> dict[str, str]:

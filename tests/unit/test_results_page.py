@@ -8,13 +8,16 @@ from collections import Counter
 from functools import reduce
 from pathlib import Path
 
+import numpy as np
 import pytest
+import scipy.stats
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "studies"))
 
 import paper_claims  # noqa: E402
 import results_page  # noqa: E402
+from paper_claims import Gap, apart, from_t, repeated, verdict  # noqa: E402
 
 
 @pytest.mark.parametrize("name", results_page.pages())
@@ -40,11 +43,28 @@ def test_verdicts_are_the_four_words_and_none_is_forgotten():
     assert set(told) == known  # negative results stay
 
 
-def test_a_verdict_follows_the_numbers():
-    assert paper_claims.verdict(True, True) == "holds"
-    assert paper_claims.verdict(True, False) == "holds partly"
-    assert paper_claims.verdict(False, False) == "does not hold"
+def test_a_verdict_follows_the_intervals():
+    sure, unsure, once, wrong = Gap(0.3, 0.1, 0.5), Gap(0.3, -0.1, 0.7), Gap(0.3), Gap(-0.3, -0.7, 0.1)
+    assert verdict(sure, sure) == "holds"
+    assert {verdict(sure, unsure), verdict(once), verdict(unsure), verdict(sure, wrong)} == {"holds partly"}
+    assert verdict(wrong) == verdict(Gap(0.0), wrong) == "does not hold"
+
+
+def test_intervals_are_those_of_the_textbook():
+    paired = repeated([1.0, 2.0, 4.0])
+    expected = scipy.stats.t.interval(0.95, 2, loc=7 / 3, scale=scipy.stats.sem([1, 2, 4]))
+    np.testing.assert_allclose([paired.low, paired.high], expected)
+    assert repeated([0.5]) == Gap(0.5) and not repeated([0.5]).sure
+    assert apart((3, 2, 4), (1, 0, 2)) == Gap(2, 0, 4)
+    assert from_t(0.5, 2.0).low == pytest.approx(0.5 - 1.96 * 0.25) and not from_t(0.5, 1.9).sure
     assert paper_claims.span([0.331, 0.294, 0.377], 100, 1) == "33.1 [29.4, 37.7]"
+    assert Gap(0.331, 0.294, 0.377).text(100, 1) == "+33.1 [+29.4, +37.7]"
+
+
+def test_where_nothing_was_repeated_the_page_says_so_and_no_claim_holds():
+    for paper in results_page.PAPERS:
+        for said, told in (claim.found() for claim in paper.claims):
+            assert told != "holds" or paper_claims.ONCE not in said
 
 
 def test_figures_and_tables_are_there():
