@@ -135,8 +135,8 @@ class Concepts(Finding):
     std: np.ndarray | None
 
     def facts(self) -> dict[str, Any]:
-        inside = self.members.any(0)
-        return {"concepts": len(self.centres), "nodes": len(inside), "share in a concept": float(inside.mean())}
+        inside = float(np.mean(self.members.any(0)))
+        return {"concepts": len(self.centres), "nodes": self.members.shape[1], "share in a concept": inside}
 
     def columns_of_rows(self) -> dict[str, Any]:
         """One row a concept: its centre, how many nodes it has, and where activations were given the norms of their
