@@ -4,7 +4,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: front demo test chromium test-browser test-all test-peers bench docs lint clean
+.PHONY: front demo test chromium test-browser test-all test-peers bench studies docs package lint clean
 
 $(READY): pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Python 3.11 or newer is needed: make PYTHON=python3.12"; exit 1; }
@@ -42,9 +42,17 @@ bench: $(READY)  ## ratios against peers, measured in one run
 	$(BIN)/python benchmarks/structure.py
 	$(BIN)/python benchmarks/tcav.py
 
+studies: $(READY)  ## writes docs/results.md and the papers' pages from studies/results/*.json
+	$(BIN)/python studies/results_page.py
+
 docs: $(READY)  ## rewrites the generated tables and builds the site into site/
 	$(BIN)/python docs/write_tables.py
 	$(BIN)/mkdocs build --strict --quiet
+
+package: $(READY)  ## sdist and wheel into dist/, checked
+	rm -rf dist
+	$(BIN)/python -m build --outdir dist .
+	$(BIN)/python -m twine check --strict dist/*
 
 lint: $(READY)
 	$(BIN)/ruff check .
@@ -52,4 +60,4 @@ lint: $(READY)
 	$(BIN)/mypy
 
 clean:
-	rm -rf $(VENV) site vitreous-demo .pytest_cache .mypy_cache .ruff_cache
+	rm -rf $(VENV) site dist vitreous-demo .pytest_cache .mypy_cache .ruff_cache

@@ -1,7 +1,8 @@
-"""Writes what the documentation can learn from running code: the laws of every family, and the commands' help."""
+"""Writes what the documentation can learn from running code: the laws of every family, commands, public names."""
 
 from __future__ import annotations
 
+import inspect
 import json
 import re
 import sys
@@ -88,7 +89,35 @@ def _option(parameter) -> str:
     return f"| `{names}` | {parameter.help or ''}{shown} |"
 
 
+def public_names() -> str:
+    """Every public name with its signature and the first sentences of what it says of itself, module by module."""
+    import vitreous as vt
+
+    rooms: dict[str, list[str]] = {}
+    for name in sorted(vt.__all__, key=str.lower):
+        rooms.setdefault(vt._PUBLIC[name], []).append(name)
+    parts = []
+    for module in sorted(rooms):
+        parts.append(f"## `vitreous.{module}`")
+        parts += [_entry(name, vt.__getattr__(name)) for name in rooms[module]]
+    return "\n\n".join(parts)
+
+
+def _entry(name: str, value) -> str:
+    said = inspect.cleandoc(value.__doc__ or "").split("\n\n")[0].replace("\n", " ")
+    kind = "class " if inspect.isclass(value) else ""
+    if inspect.isclass(value) and issubclass(value, Exception):
+        return f"### `{name}`\n\n{said}"
+    arguments = [p for n, p in inspect.signature(value).parameters.items() if not n.startswith("_")]
+    shown = [re.sub(r"<function (\w+) at \w+>", r"\1", str(p.replace(annotation=p.empty))) for p in arguments]
+    star = next((k for k, p in enumerate(arguments) if p.kind is p.KEYWORD_ONLY), None)
+    if star is not None:
+        shown.insert(star, "*")
+    return f"### `{name}`\n\n```text\n{kind}vt.{name}({', '.join(shown)})\n```\n\n{said}"
+
+
 if __name__ == "__main__":
     put("families.md", "families", families_table())
     put("cli.md", "commands", command_help())
+    put("api.md", "names", public_names())
     put("bundled.md", "probes", probes_table())

@@ -44,7 +44,7 @@ def stores(images: vt.ImageSet, folder: Path, shuffled: bool) -> dict[str, vt.St
 
 
 def regions(alignment: vt.ChannelAlign) -> dict[str, Any]:
-    rows = {row["region"]: row for row in alignment.table()}
+    rows = {row["region"]: row for row in alignment.records()}
     return {name: {"R2": row["R2"], "ceiling": row["ceiling"]} for name, row in rows.items()}
 
 

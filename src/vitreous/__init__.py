@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from vitreous.datasets.algonauts import algonauts as algonauts
     from vitreous.dictionary_comparison import DictionaryComparison as DictionaryComparison
     from vitreous.dictionary_comparison import compare_dictionaries as compare_dictionaries
+    from vitreous.disentangled import DisentangledModel as DisentangledModel
     from vitreous.errors import ImageError as ImageError
     from vitreous.errors import JudgeError as JudgeError
     from vitreous.errors import ModelError as ModelError
@@ -44,6 +45,9 @@ if TYPE_CHECKING:
     from vitreous.examination import Examination as Examination
     from vitreous.examination import examine as examine
     from vitreous.examination import open_run as open_run
+    from vitreous.familiar import run_with_cache as run_with_cache
+    from vitreous.familiar import run_with_hooks as run_with_hooks
+    from vitreous.finding import Finding as Finding
     from vitreous.hooks import capture as capture
     from vitreous.hooks import patch as patch
     from vitreous.images import ImageSet as ImageSet
@@ -122,9 +126,11 @@ _PUBLIC = {
     "ContextScores": "lenses.tokens_text",
     "Dictionary": "baselines.dictionaries",
     "DictionaryComparison": "dictionary_comparison",
+    "DisentangledModel": "disentangled",
     "Disentanglement": "lenses.disentangle",
     "Examination": "examination",
     "Family": "models.family",
+    "Finding": "finding",
     "Grid": "axes",
     "Groups": "lenses.align_colors",
     "ImageError": "errors",
@@ -196,6 +202,8 @@ _PUBLIC = {
     "raw_attention": "baselines.rollout",
     "record": "recording",
     "region_means": "lenses.align_segmentation",
+    "run_with_cache": "familiar",
+    "run_with_hooks": "familiar",
     "scene_responses": "scenery.planted",
     "scenes": "scenery",
     "segment": "lenses.tokens_segments",

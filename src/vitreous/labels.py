@@ -15,6 +15,7 @@ import numpy as np
 from vitreous.errors import SettingsError, StoreError
 from vitreous.evidence.directions import array_of, directions
 from vitreous.evidence.dissect import best_texts
+from vitreous.finding import Finding
 from vitreous.judges.grids import top_pictures
 from vitreous.provenance import json_bytes, replace_file
 
@@ -30,7 +31,7 @@ Embed = Callable[[list[Any]], Any]
 
 
 @dataclass(frozen=True, eq=False)
-class Labels:
+class Labels(Finding):
     """Words for every unit. `indices` int64 (unit, kept) into `vocabulary`, best first, with their `scores` float32.
 
     `chance` (unit,) is the share of random sets of pictures, the unit itself counted as one, that some word fits as
@@ -58,6 +59,16 @@ class Labels:
     def names(self) -> tuple[str | None, ...]:
         """The best word of every unit, None for units without a name."""
         return tuple(self.vocabulary[index] if index >= 0 else None for index in self.indices[:, 0].tolist())
+
+    def facts(self) -> dict[str, Any]:
+        named = [name for name in self.names if name is not None]
+        sure = int((self.chance <= 0.05).sum())
+        return {"units": len(self), "words": len(self.vocabulary), "named": len(named), "chance at most 0.05": sure}
+
+    def columns_of_rows(self) -> dict[str, Any]:
+        """A row a unit, with its best word."""
+        found = {"unit": np.arange(len(self)), "name": list(self.names), "score": self.scores[:, 0]}
+        return found | {"chance": self.chance}
 
     def units(self, word: str, *, among: int = 1, chance: float = 1.0) -> np.ndarray:
         """Units that have `word` among their first few, the surest first; `chance` leaves out what may be luck."""

@@ -14,10 +14,10 @@ from vitreous.preprocess import Preprocess
 from vitreous.provenance import replace_file, start_run
 from vitreous.render import to_png
 from vitreous.report import write_report
-from vitreous.views.align_page import Look, cut_page
 from vitreous.views.alignment_page import AlignLook, alignment_page
 from vitreous.views.audit_cards import part_cards
 from vitreous.views.audit_page import PATCH, AuditLook, audit_page
+from vitreous.views.cut_page import Look, cut_page
 from vitreous.views.dictionaries import (
     comparison_overview,
     comparison_scatter,

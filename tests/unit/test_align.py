@@ -171,14 +171,14 @@ def test_repeats_give_a_ceiling_by_region(tmp_path):
     rois = {"clean": np.arange(10) < 5, "noisy": np.arange(10) >= 5}
     responses = vt.Responses(repeats.mean(1), rois, repeats)
     alignment = vt.align(models, responses, lambda_eigen=0, **QUICK)
-    rows = {row["region"]: row for row in alignment.table()}
+    rows = {row["region"]: row for row in alignment.records()}
     assert rows["clean"]["ceiling"] > 0.95 > 0.7 > rows["noisy"]["ceiling"]
     assert rows["clean"]["R2"] > rows["noisy"]["R2"] and rows["clean"]["share"] == pytest.approx(
         rows["clean"]["R2"] / rows["clean"]["ceiling"]
     )
     alignment.save(tmp_path)
     np.testing.assert_array_equal(vt.ChannelAlign.load(tmp_path).ceiling, alignment.ceiling)
-    assert "ceiling" not in vt.align(models, values, **(QUICK | {"epochs": 1})).table()[0]
+    assert "ceiling" not in vt.align(models, values, **(QUICK | {"epochs": 1})).records()[0]
 
 
 @pytest.mark.parametrize("target", ["another model", "texts"])

@@ -54,7 +54,7 @@ def test_maps_say_what_is_where_and_regions_answer_to_it(world):
 
 def test_regions_are_recovered_up_to_their_ceiling_and_the_one_that_is_noise_is_not(world):
     *_, alignment = world
-    rows = {row["region"]: row for row in alignment.table()}
+    rows = {row["region"]: row for row in alignment.records()}
     for name in ATTRIBUTES:
         assert rows[name]["ceiling"] > 0.9 and rows[name]["R2"] > 0.6, rows
     assert rows["nothing"]["R2"] < 0.1 and rows["nothing"]["ceiling"] < 0.3, rows

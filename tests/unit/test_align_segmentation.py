@@ -54,7 +54,8 @@ def test_a_layer_that_knows_objects_scores_above_one_that_does_not_and_above_shu
     score = found.best("before", "model")
     assert score["layer 0"] > 0.9 and score["noise"] < 0.45
     assert found.best(SHUFFLED, "model")["layer 0"] < 0.45
-    row = found.table()[0]
+    row = found.records()[0]
+    assert len(found.to_pandas()) == len(found.records()) and "LayerScores" in found._repr_html_()
     assert row["layer"] == "layer 0" and row["mIoU"] == score["layer 0"] and row["majority"] == 1
     with pytest.raises(vt.SettingsError, match="no such reading"):
         found.best("after", "model")
@@ -114,6 +115,7 @@ def test_figure_and_ground_add_different_things(aligned):
     models, alignment, _, inside = aligned
     masks = np.repeat(inside[None], 120, 0)
     found = vt.region_means(alignment, models, masks, progress=False)
+    assert len(found.to_pandas()) and "RegionMeans" in found._repr_html_()
     assert found.slots == (("model", "layer 0"),) and found.classes == ("ground", "figure")
     parts = alignment.in_response_space(models["model"]["layer 0"], "model", "layer 0").reshape(120, 6, 6, -1)
     np.testing.assert_allclose(found.mean[0, 1], parts[masks].mean(0), atol=1e-4)
@@ -138,7 +140,7 @@ def test_stores_carry_their_grid_and_masks_are_brought_to_the_input(tmp_path):
     truth = vt.input_labels(images, subject.preprocess)
     assert truth.shape == (12, 64, 64) and set(np.unique(truth)) == set(np.unique([p.mask for p in images]))
     found = vt.segmentation_by_layer({"text": store}, {"text": (truth > 0).astype(int)}, n_eig=8, progress=False)
-    rows = {(row["reading"], row["layer"]): row["mIoU"] for row in found.table()}
+    rows = {(row["reading"], row["layer"]): row["mIoU"] for row in found.records()}
     assert rows["before", "blocks.6.attn.out"] > rows[SHUFFLED, "blocks.6.attn.out"] + 0.1
     with pytest.raises(vt.ImageError, match="no masks"):
         vt.input_labels(vt.ImageSet.from_arrays(np.zeros((2, 8, 8, 3), np.uint8)), subject.preprocess)

@@ -200,7 +200,7 @@ def test_groups_stand_in_for_masks(planted):
     finding = vt.audit(subject, images, groups=np.where(corner, "corner", "none"), split=False, confirm=0, **QUICK)
     assert finding.basis == "between groups" and finding.alarms
     assert abs(finding.rows[0].group_selectivity - 0.5) > 0.2
-    assert "worst group" in str(finding.switch_off(finding.rows[:1]).table)
+    assert "worst group" in str(finding.switch_off(finding.rows[:1]).effect)
 
 
 def test_proposed_groups_follow_the_corner(planted):
@@ -258,9 +258,9 @@ def test_a_finding_on_disk_is_the_same(planted, tmp_path):
     subject, images, finding = planted
     finding.save(tmp_path)
     loaded = vt.AuditFinding.load(tmp_path, subject=subject, images=images)
-    assert loaded.rows[0].name == finding.rows[0].name and loaded.table(1)[0]["target"] in ("dark", "light")
+    assert loaded.rows[0].name == finding.rows[0].name and loaded.records(1)[0]["target"] in ("dark", "light")
     chosen = [row.id for row in finding.rows[:2]]
-    assert loaded.switch_off(chosen).table == finding.switch_off(chosen).table
+    assert loaded.switch_off(chosen).effect == finding.switch_off(chosen).effect
     assert vt.AuditFinding.load(tmp_path).switch_off(chosen).before is None
     (tmp_path / "audit.npz").write_bytes(b"torn")
     with pytest.raises(vt.StoreError, match="audit cannot be read"):

@@ -61,7 +61,7 @@ def test_the_folder_opens_again_with_model_and_pictures(made, one):
     sweep = open_audit(made / "one", about.subject("cpu"))
     assert sweep.findings[0].ids == read_audit(made / "one").findings[0].ids
     patch = sweep.measured(sweep.patch(about.off))
-    assert [list(row) for row in patch.table.rows] == one["before_after"]["rows"]
+    assert [list(row) for row in patch.effect.rows] == one["before_after"]["rows"]
 
 
 def test_other_pictures_are_no_audited_ones(made, one, tmp_path):

@@ -176,6 +176,7 @@ def test_a_judge_of_places_is_asked_at_the_place():
 def test_the_table_has_a_line_a_method_and_leaves_out_what_nobody_has(compared):
     found, out, *_ = compared
     lines = found.table().splitlines()
+    assert len(found.to_pandas()) == len(found.rows) and "DictionaryComparison" in found._repr_html_()
     assert [line.split("  ")[0] for line in lines[1:7]] == [
         "backbone", "TopK SAE", "Transcoder", "ELUDe (ours)", "random partition", "any samples",
     ]  # fmt: skip

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import subprocess
 import sys
 from pathlib import Path
 
@@ -41,3 +42,24 @@ def test_the_help_in_the_documentation_is_the_help():
     from write_tables import command_help
 
     assert command_help() in (ROOT / "docs" / "cli.md").read_text(), "run `make docs`"
+
+
+def test_the_public_names_in_the_documentation_are_the_public_names():
+    sys.path.insert(0, str(ROOT / "docs"))
+    from write_tables import public_names
+
+    assert public_names() in (ROOT / "docs" / "api.md").read_text(), "run `make docs`"
+
+
+def test_the_site_asks_for_nothing_from_the_network():
+    settings = (ROOT / "mkdocs.yml").read_text()
+    assert "font: false" in settings and "extra_javascript" not in settings and "http" not in settings
+
+
+def test_the_site_builds_and_its_links_hold(tmp_path, monkeypatch):
+    monkeypatch.setenv("NO_MKDOCS_2_WARNING", "1")
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(tmp_path)]
+    subprocess.run(command, cwd=ROOT, check=True)
+    page = (tmp_path / "index.html").read_text()
+    assert not re.findall(r'(?:src|href)="(https?:)?//[^"]+\.(?:js|css|woff2?)"', page)
+    assert (tmp_path / "studies" / "results" / "align_mosaic.png").is_file()

@@ -146,6 +146,7 @@ def test_a_damaged_part_is_refused_by_name_and_the_others_stay(copied, name, har
     else:
         path.write_bytes(data[: len(data) // 2] if harm == "cut" else b"\x80nothing of ours" * 9)
     run = vt.open_run(copied)
+    assert len(run.to_pandas()) and "Examination" in run._repr_html_()
     with pytest.raises(StoreError, match=name.split("/")[0].removesuffix(".npz")) as refused:
         PARTS_OF_A_RUN[name](run)
     assert str(copied) not in str(refused.value)

@@ -77,7 +77,7 @@ def test_the_audit_is_told(client, found, sweep):
 
 def test_switching_off_is_what_the_library_does(client, found, sweep):
     answer = client.post("/api/audit/switch", json={"parts": found["off"]}).json()
-    table = sweep.measured(sweep.patch([(one["site"], one["id"]) for one in found["off"]])).table
+    table = sweep.measured(sweep.patch([(one["site"], one["id"]) for one in found["off"]])).effect
     assert [(r["what"], r["pictures"], r["before"], r["after"]) for r in answer["rows"]] == list(table.rows)
     assert (answer["changed"], answer["mended"], answer["broken"]) == (table.changed, table.mended, table.broken)
     assert len(answer["decisions"]) == table.changed

@@ -662,3 +662,17 @@ def test_a_card_of_other_pictures_is_refused(vit):
     with pytest.raises(vt.SettingsError, match="the grid has another number of patches"):
         steering_card(steering, seen, (3, 3), scores, scores, "abcdefg")
     assert concept_table(steering).rows == (("by number", "x 5", 1, "", ""),)
+
+
+def test_token_maps_of_a_steered_model_are_those_of_the_changed_model():
+    subject, images = vt.load("bundled:scenes-text", device="cpu"), vt.scenes(24, size=64, seed=1)
+    split = {"units": [0, 1], "top_k": 40, "min_cluster_size": 8, "progress": False}
+    finding = vt.disentangle(subject, images, "blocks.5.mlp.out", **split)
+    plain = vt.token_maps(subject, images[:2], progress=False)
+    slower = pytest.warns(UserWarning, match="do not come from; tokens are followed back by autograd")
+    with slower, vt.steer(subject, finding, suppress=[0], gamma=1.0):  # factor 1 changes nothing
+        same = vt.token_maps(subject, images[:2], progress=False)
+    with slower, vt.steer(subject, finding, suppress=[0], gamma=-50.0):
+        changed = vt.token_maps(subject, images[:2], progress=False)
+    np.testing.assert_allclose(same.scores, plain.scores, atol=1e-4 * np.abs(plain.scores).max())
+    assert np.isfinite(changed.scores).all() and not np.allclose(changed.scores, plain.scores, rtol=1e-2)

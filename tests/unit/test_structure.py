@@ -419,6 +419,7 @@ def test_nearly_dead_units_can_be_left_out():
         ({"layers": "01"}, "layers are a list of numbers"),
         ({"layers": [0.5, 1]}, "layers are a list of numbers"),
         ({"threshold": 0}, "threshold must be positive"),
+        ({"threshold": "1"}, r"threshold must be positive\n  given:    '1'\n  accepted: a number above 0"),
     ],
 )
 def test_wrong_settings_are_refused(settings, message):

@@ -683,6 +683,9 @@ def test_any_family_works_and_a_subject_too():
         ({"reduce": "median"}, "unknown reduce"),
         ({"transform": "log"}, "unknown transform"),
         ({"blocks": ["blocks.7"]}, "no such module"),
+        ({"layers": "3"}, r"layers is a whole number\n  given:    '3'"),
+        ({"tokens": 2.5}, "tokens is a whole number"),
+        ({"threshold": "1"}, "threshold is a number"),
     ],
 )
 def test_wrong_settings_are_refused_by_name(settings, words):

@@ -49,6 +49,7 @@ def test_weights_are_learned_and_the_model_is_not_touched(vivid):
     before = {name: value.clone() for name, value in vivid.module.state_dict().items()}
     settings = vt.SelfConsistency(samples=4, epochs=6, batch_size=2, k=3, lr=0.05, redraw=False)
     learned = settings.fit(vivid, X, progress=False)
+    assert len(learned.to_pandas()) and "LearnedWeights" in learned._repr_html_()
     assert learned.weights.shape == (21, 32) and learned.weights.dtype == np.float32
     np.testing.assert_allclose(np.linalg.norm(learned.weights, axis=1), 1, rtol=1e-5)
     np.testing.assert_allclose(learned.weights[:5], 32**-0.5, rtol=1e-5)  # prefix tokens are in no segment

@@ -47,6 +47,7 @@ def test_texts_are_joined_and_opened_once():
     subject = vt.wrap(build("HF Llama"), tokenizer=Letters())
     subject.module.config.bos_token_id = 1
     found = vt.context_scores(subject, "abc", "de", progress=False)
+    assert len(found.to_pandas()) and "ContextScores" in found._repr_html_()
     ids = [1, *(2 + ord(letter) % 48 for letter in "abc\nde")]
     expected = vt.context_scores(subject, ids[:4], ids[5:], separator=ids[4:5], progress=False)
     np.testing.assert_array_equal(found.scores, expected.scores)

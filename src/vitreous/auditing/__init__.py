@@ -81,7 +81,7 @@ def audit(
     `tested` parts the first `confirm` are taken out for real. `labels` are `vt.label`'s; `structure` names mates.
 
     >>> finding = vt.audit(subject, images, masks="masks")
-    >>> finding.alarms, finding.switch_off().table
+    >>> finding.alarms, finding.switch_off().effect
     """
     _check(subject, tested, confirm, alpha)
     read, seen = open_head(subject, head, images, train, targets, seed)

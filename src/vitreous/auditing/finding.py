@@ -14,6 +14,7 @@ from vitreous.auditing.heads import Head
 from vitreous.auditing.switch import LayerOff, SwitchOff
 from vitreous.errors import SettingsError, StoreError
 from vitreous.examination.files import read_arrays, write_arrays
+from vitreous.finding import Finding, columns
 from vitreous.images import ImageSet
 from vitreous.models.subject import Subject
 
@@ -65,7 +66,7 @@ class AuditRow:
 
 
 @dataclass(frozen=True, eq=False)
-class AuditFinding:
+class AuditFinding(Finding):
     """`rows`, most suspicious first; every part that was tested has one.
 
     `basis` says what suspicion is measured on: "outside the object" (the object is painted over), "between groups"
@@ -105,17 +106,17 @@ class AuditFinding:
     def alarms(self) -> tuple[AuditRow, ...]:
         return tuple(row for row in self.rows if row.alarm)
 
-    def table(self, top: int | None = None) -> list[dict[str, Any]]:
+    def records(self, top: int | None = None) -> list[dict[str, Any]]:
         """Plain rows, for JSON and data frames."""
         return [asdict(row) | {"target": self.classes[row.target]} for row in self.rows[:top]]
 
-    def to_pandas(self) -> Any:
-        from importlib import import_module
+    def facts(self) -> dict[str, Any]:
+        found = {"site": self.site, "parts": len(self.rows), "alarms": len(self.alarms), "basis": self.basis}
+        return found | {"accuracy": self.accuracy}
 
-        try:
-            return import_module("pandas").DataFrame(self.table())
-        except ImportError:
-            raise SettingsError("pandas is not installed", remedy="pip install pandas") from None
+    def columns_of_rows(self) -> dict[str, Any]:
+        """The rows of `records`, most suspicious first."""
+        return columns(self.records())
 
     # -- what to do about it
 
@@ -129,7 +130,7 @@ class AuditFinding:
     ) -> SwitchOff:
         """A patch that puts these parts at their level; all that raised an alarm if none are named.
 
-        Its `table` is measured on the audited pictures and their groups, given or proposed, or on others that are
+        Its `effect` is measured on the audited pictures and their groups, given or proposed, or on others that are
         given here. A finding that was loaded is told the subject and the pictures.
         """
         patch = self.patch(which)

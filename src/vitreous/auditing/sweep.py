@@ -19,6 +19,7 @@ from vitreous.auditing.heads import Given, open_head
 from vitreous.auditing.switch import SwitchOff, logits_of
 from vitreous.errors import SettingsError
 from vitreous.evidence.suspicion import difference
+from vitreous.finding import Finding, columns
 from vitreous.images import ImageSet
 from vitreous.models.subject import Subject
 
@@ -27,7 +28,7 @@ WRITES = ("blocks.*.attn.out", "blocks.*.mlp.out")  # all that is added to the r
 
 
 @dataclass(frozen=True, eq=False)
-class AuditSweep:
+class AuditSweep(Finding):
     """One finding a layer, in the order of the model, all read by the same head."""
 
     findings: tuple[AuditFinding, ...]
@@ -50,6 +51,15 @@ class AuditSweep:
     @property
     def alarms(self) -> tuple[tuple[str, AuditRow], ...]:
         return tuple((site, row) for site, row in self.rows if row.alarm)
+
+    def facts(self) -> dict[str, Any]:
+        found = {"layers": len(self.findings), "parts": len(self.rows), "alarms": len(self.alarms)}
+        return found | {"basis": self._first.basis, "accuracy": self._first.accuracy}
+
+    def columns_of_rows(self) -> dict[str, Any]:
+        """The rows of all layers, most suspicious first."""
+        rows = [{"site": one.site} | row for one in self.findings for row in one.records()]
+        return columns(sorted(rows, key=lambda row: -row["suspicion"]))
 
     def switch_off(
         self,

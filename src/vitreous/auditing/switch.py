@@ -15,6 +15,7 @@ from torch import Tensor
 
 from vitreous.auditing.heads import BATCH, Head, check_labels, open_head
 from vitreous.errors import ModelError, SettingsError, StoreError
+from vitreous.finding import Finding, columns
 from vitreous.hooks import evaluating
 from vitreous.images import ImageSet
 from vitreous.kernels.fill_holes import fill_holes
@@ -84,7 +85,7 @@ class LayerOff:
 
 
 @dataclass(frozen=True, eq=False)
-class SwitchOff:
+class SwitchOff(Finding):
     """Parts of one layer or of several that are put at their level. Patches are added: `one + other`.
 
     >>> with patch.on(subject):
@@ -110,11 +111,24 @@ class SwitchOff:
         return tuple(name for layer in self.layers for name in layer.names)
 
     @property
-    def table(self) -> BeforeAfter:
+    def effect(self) -> BeforeAfter:
         """What it does to the pictures that were audited."""
         if self.before is None:
             raise SettingsError("this patch was not measured", remedy="patch.before_after(subject, images)")
         return self.before
+
+    def facts(self) -> dict[str, Any]:
+        found: dict[str, Any] = {"parts": len(self), "layers": ", ".join(layer.site for layer in self.layers)}
+        return found if self.before is None else found | self.before.facts()
+
+    def columns_of_rows(self) -> dict[str, Any]:
+        """One row a part that is switched off: where it is, its unit, and the level that patches are put at."""
+        rows = [
+            {"site": layer.site, "part": name, "unit": int(unit), "level of patches": float(levels[-1])}
+            for layer in self.layers
+            for name, unit, levels in zip(layer.names, layer.units, layer.levels, strict=True)
+        ]
+        return columns(rows)
 
     # -- in a model
 
@@ -157,7 +171,7 @@ class SwitchOff:
         return BeforeAfter.of(old, new, labels, read.names, groups)
 
     def measured(self, subject: Subject, images: ImageSet, **asked: Any) -> SwitchOff:
-        """The same patch with its table."""
+        """The same patch with its effect."""
         return replace(self, before=self.before_after(subject, images, **asked))
 
     # -- on disk
@@ -216,7 +230,7 @@ class _Off:
 
 
 @dataclass(frozen=True)
-class BeforeAfter:
+class BeforeAfter(Finding):
     """Rows (what, pictures, accuracy before, accuracy after): all pictures, each class, each group, the worst group.
 
     `changed` decisions that are other ones now; of these `mended` became right and `broken` wrong. `shift` is the mean
@@ -269,6 +283,14 @@ class BeforeAfter:
             int((right & ~still).sum()),
             float((odds[1] - odds[0]).mean()),
         )
+
+    def facts(self) -> dict[str, Any]:
+        names = ("pictures", "changed", "mended", "broken", "shift")
+        return {name: self.__dict__[name] for name in names}
+
+    def columns_of_rows(self) -> dict[str, Any]:
+        names = ("what", "pictures", "before", "after")
+        return columns([dict(zip(names, row, strict=True)) for row in self.rows])
 
     def __getitem__(self, what: str) -> tuple[float, float]:
         """Accuracy before and after of one row, such as "all pictures" or "worst group"."""

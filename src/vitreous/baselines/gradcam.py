@@ -30,6 +30,7 @@ from torch import Tensor
 from vitreous.axes import Grid, Size
 from vitreous.baselines.logits import batches, check_classifier, classes_of, count_of, logits_of
 from vitreous.errors import ModelError, SettingsError
+from vitreous.finding import Finding, heat
 from vitreous.hooks import evaluating, patch
 from vitreous.images import ImageSet
 from vitreous.models.subject import Subject
@@ -44,7 +45,7 @@ METHODS = {"Grad-CAM++": True, "Grad-CAM": False}  # by name: whether the weight
 
 
 @dataclass(frozen=True, eq=False)
-class CamFinding:
+class CamFinding(Finding):
     """`maps` float32 (sample, row, column) on the patch grid, 0 or more; `predicted` and `targets` (sample,) classes.
 
     `site` is where the maps were taken, `notes` say why if that is not what was asked for.
@@ -60,6 +61,21 @@ class CamFinding:
 
     def __len__(self) -> int:
         return len(self.maps)
+
+    def facts(self) -> dict[str, Any]:
+        empty = int((self.maps.max((1, 2)) <= 0).sum())
+        return {"pictures": len(self), "site": self.site, "maps that are zero": empty}
+
+    def columns_of_rows(self) -> dict[str, Any]:
+        """One row a picture: its target, what was predicted, and the patch (row, column) where the map is highest."""
+        row, column = np.unravel_index(self.maps.reshape(len(self), -1).argmax(1), self.maps.shape[1:])
+        found = {"sample": np.arange(len(self)), "target": self.targets, "predicted": self.predicted}
+        return found | {"row": row, "column": column, "highest": self.maps.max((1, 2))}
+
+    def thumbnails(self) -> list[tuple[str, np.ndarray]]:
+        return [
+            (f"picture {n}, class {t}", heat(m)) for n, (t, m) in enumerate(zip(self.targets, self.maps, strict=True))
+        ]
 
     @property
     def scaled(self) -> np.ndarray:

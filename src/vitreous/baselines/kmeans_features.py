@@ -14,11 +14,12 @@ import numpy as np
 
 from vitreous.axes import Size
 from vitreous.errors import SettingsError
+from vitreous.finding import Finding, shades
 from vitreous.models.subject import Subject
 
 
 @dataclass(frozen=True, eq=False)
-class FeatureSegments:
+class FeatureSegments(Finding):
     """`scores` float32 (sample, cluster, row, column): the cosine of each patch to the middle of each cluster.
 
     `joint` says whether cluster numbers mean the same in all pictures.
@@ -31,6 +32,18 @@ class FeatureSegments:
     def labels(self) -> np.ndarray:
         """int (sample, row, column) on the patch grid."""
         return self.scores.argmax(1)
+
+    def facts(self) -> dict[str, Any]:
+        return {"pictures": len(self.scores), "clusters": self.scores.shape[1], "joint": self.joint}
+
+    def columns_of_rows(self) -> dict[str, Any]:
+        """One row a picture and cluster, with the share of patches that belong to it."""
+        sample, cluster = np.indices(self.scores.shape[:2]).reshape(2, -1)
+        shares = [(self.labels == k).mean((1, 2)) for k in range(self.scores.shape[1])]
+        return {"sample": sample, "cluster": cluster, "share of patches": np.stack(shares, 1).ravel()}
+
+    def thumbnails(self) -> list[tuple[str, np.ndarray]]:
+        return [(f"picture {number}", shades(one)) for number, one in enumerate(self.labels)]
 
     def at(self, size: Size | tuple[int, int]) -> np.ndarray:
         """int (sample, height, width): cosines are resized (bilinear) before the best is taken, so edges are smooth."""

@@ -20,7 +20,7 @@ any `captum.concept` classifier instead, one fit at a time.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import cached_property
 from itertools import pairwise
 from math import comb
@@ -34,6 +34,7 @@ from torch import Tensor
 from vitreous.baselines.logits import SEVERAL, batches, check_classifier, classes_of, count_of, logits_of
 from vitreous.errors import ImageError, SettingsError, SiteError
 from vitreous.evidence.statistics import p_text, paired_t
+from vitreous.finding import Finding, columns
 from vitreous.hooks import capture, evaluating, patch
 from vitreous.images import ImageSet
 from vitreous.kernels.dual_ridge import fit_dual_ridge
@@ -51,7 +52,7 @@ LEAST = {"class": 2, "concept": 1}  # other classes are what a concept is told f
 
 
 @dataclass(frozen=True, eq=False)
-class TcavFinding:
+class TcavFinding(Finding):
     """`scores` float32 (layer, concept, class, repeat), each between 0 and 1.
 
     `accuracy` float32 (layer, concept, class): how often the classifiers are right about a picture that they were not
@@ -65,6 +66,18 @@ class TcavFinding:
     concepts: tuple[str, ...]
     classes: tuple[int, ...]
     settings: Mapping[str, Any]
+
+    def facts(self) -> dict[str, Any]:
+        counted = {"layers": len(self.layers), "concepts": len(self.concepts), "classes": len(self.classes)}
+        return counted | {"random sets": self.scores.shape[-1], "mean score": float(self.scores.mean())}
+
+    def columns_of_rows(self) -> dict[str, Any]:
+        """One row a layer, concept and class: mean and deviation of its scores, held-out accuracy."""
+        layer, concept, of = np.indices(self.accuracy.shape).reshape(3, -1)
+        names = (np.array(self.layers)[layer], np.array(self.concepts)[concept], np.array(self.classes)[of])
+        found = dict(zip(("layer", "concept", "class"), names, strict=True))
+        spread = {"score": self.scores.mean(-1).ravel(), "deviation": self.scores.std(-1).ravel()}
+        return found | spread | {"held-out accuracy": self.accuracy.ravel()}
 
 
 def tcav(
@@ -320,11 +333,18 @@ class TcavRow:
 
 
 @dataclass(frozen=True)
-class TcavComparison:
+class TcavComparison(Finding):
     """Table 10."""
 
     names: tuple[str, str]
     rows: tuple[TcavRow, ...]
+
+    def facts(self) -> dict[str, Any]:
+        return {"a": self.names[0], "b": self.names[1], "layers": len(self.rows)}
+
+    def columns_of_rows(self) -> dict[str, Any]:
+        rows = [asdict(row) | {"mean": row.mean[0], "mean of b": row.mean[1]} for row in self.rows]
+        return columns(rows)
 
     def table(self) -> str:
         cells = [("layer", *self.names, "diff", "t", "p", "win %")]

@@ -11,6 +11,7 @@ from vitreous.cli import audit  # isort: skip
 from vitreous.cli import training  # isort: skip
 from vitreous.cli import reports  # isort: skip
 from vitreous.cli import explore  # isort: skip
+from vitreous.cli import doctor  # isort: skip
 from vitreous.cli.options import app
 
 __all__ = [
@@ -18,6 +19,7 @@ __all__ = [
     "app",
     "audit",
     "dictionaries",
+    "doctor",
     "explore",
     "lenses",
     "recording",

@@ -232,7 +232,7 @@ def _facts(sweep: AuditSweep, about: AuditAbout, patch: SwitchOff | None, out: P
     }
     facts = {"answer": _answer(sweep), "basis": first.basis, "accuracy": first.accuracy, "alarms": len(sweep.alarms)}
     facts |= {"parts": len(sweep.rows), "rows": _rows(sweep), "controls": controls, "off": about.off}
-    facts |= {"before_after": None if patch is None else asdict(patch.table)}
+    facts |= {"before_after": None if patch is None else asdict(patch.effect)}
     return facts | {"folder": str(out), "page": str(page)}
 
 
@@ -248,6 +248,6 @@ def _said(sweep: AuditSweep, patch: SwitchOff | None, out: Path, page: Path) -> 
     print_table(title, rows)
     typer.echo(_answer(sweep))
     if patch is not None:
-        typer.echo(f"\n{len(patch)} parts switched off, right decisions before and after:\n{patch.table}")
+        typer.echo(f"\n{len(patch)} parts switched off, right decisions before and after:\n{patch.effect}")
         typer.echo(f"\npatch: {(out / PATCH).resolve()}")
     typer.echo(f"report: {page.resolve()}")

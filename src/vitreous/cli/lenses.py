@@ -97,7 +97,7 @@ def disentangle(
 ) -> None:
     """Splits units of a layer into sub-units that answer to one thing each. Killed and run again, it goes on."""
     import vitreous as vt
-    from vitreous.cli.text import disentangle_facts, print_table
+    from vitreous.cli.text import print_table
 
     with plain_errors():
         subject = vt.load(model, weights=weights, device=device, **parse_settings(settings))
@@ -113,7 +113,7 @@ def disentangle(
         if page is not None and isinstance(source, vt.ImageSet):
             path = vt.disentangle_report(finding, subject, source, page, seed=seed, progress=sys.stderr.isatty())
             typer.echo(f"report: {path.resolve()}", err=True)
-    facts = disentangle_facts(finding)
+    facts = finding.facts()
     typer.echo(json.dumps(facts, indent=1)) if as_json else print_table(f"{finding.site}: {out.resolve()}", [facts])
 
 

@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 
 app = typer.Typer(
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
     help="Makes transformers transparent: what units, sub-units, tokens and layers stand for, with the evidence.",
 )

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from vitreous.models.families import FAMILIES
 from vitreous.models.sources import SOURCES
 
 if TYPE_CHECKING:
     from vitreous.laws import Law
-    from vitreous.lenses.disentangle import Disentanglement
     from vitreous.lenses.structure import StructureFinding
     from vitreous.lenses.structure_comparison import Comparison
     from vitreous.models.subject import Subject
@@ -31,7 +31,7 @@ def print_table(title: str, rows: Sequence[dict[str, Any]]) -> None:
     for column in rows[0] if rows else ():
         table.add_column(column, overflow="fold")
     for row in rows:
-        table.add_row(*(str(value) for value in row.values()))
+        table.add_row(*(Text(str(value)) for value in row.values()))  # brackets are no markup
     _console().print(table)
     _console().print()
 
@@ -152,14 +152,7 @@ def _finding_facts(finding: StructureFinding) -> dict[str, Any]:
         "settings": dict(finding.settings),
         "layers": list(finding.layers),
         "tokens": list(finding.tokens),
-        "units": finding.labels.size,
-        "in_clusters": int((finding.labels >= 0).sum()),
-        "clusters": len(finding.sizes),
-        "mean_size": finding.mean_size,
-        "largest": finding.largest,
-        "inefficient": int(finding.inefficient.sum()),
-        "dead": int(finding.dead.sum()),
-        "nearly_dead": int(finding.nearly_dead.sum()),
+        **finding.facts(),
         "differences": finding.differences.tolist(),
         "counts": finding.counts.tolist(),
         "histogram": {"counts": counts.tolist(), "edges": edges.tolist()},
@@ -177,20 +170,6 @@ def print_structure(findings: Mapping[str, StructureFinding], comparison: Compar
     print_table(layers.title, [dict(zip(layers.columns, row, strict=True)) for row in layers.rows])
     if comparison is not None:
         _console().print(comparison.table(), markup=False, soft_wrap=True)
-
-
-def disentangle_facts(finding: Disentanglement) -> dict[str, Any]:
-    return {
-        "units": len(finding.units),
-        "sub-units": len(finding),
-        "expansion": round(finding.expansion, 3),
-        "whole units": int((finding.counts < 2).sum()),
-        "dead sub-units": int(finding.dead.sum()),
-        "mean noise": round(float(finding.noise.mean()), 3),
-        "instances": finding.settings["instances"],
-        "top_k": finding.settings["top_k"],
-        "min_cluster_size": finding.settings["min_cluster_size"],
-    }
 
 
 def recipe_rows() -> list[dict[str, Any]]:

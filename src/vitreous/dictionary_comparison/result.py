@@ -13,6 +13,7 @@ import numpy as np
 from vitreous.dictionary_comparison.methods import METHODS, TITLES
 from vitreous.dictionary_comparison.rows import Row, read_row
 from vitreous.errors import SettingsError, StoreError
+from vitreous.finding import Finding, columns
 from vitreous.provenance import json_bytes, replace_file
 
 RESULT, ROWS = "comparison.json", "rows"
@@ -55,7 +56,7 @@ COLUMNS = (
 
 
 @dataclass(frozen=True, eq=False)
-class DictionaryComparison:
+class DictionaryComparison(Finding):
     """`rows` of every method and seed, in the order of the table; `settings` all that they were made with.
 
     `ranking` is what `coherence_rank` says of the methods, pair by pair, as plain values; None where nobody could say.
@@ -112,6 +113,15 @@ class DictionaryComparison:
             parts = (row[n].ljust(wide[n]) if n == "method" else row[n].rjust(wide[n]) for n in names)
             lines.append("  ".join(parts).rstrip())
         return "\n".join([*lines, *self.notes])
+
+    def facts(self) -> dict[str, Any]:
+        return {"site": self.settings["site"], "methods": len(self.methods), "rows": len(self.rows)}
+
+    def columns_of_rows(self) -> dict[str, Any]:
+        """A row a method and seed."""
+        rows = [row.facts() for row in self.rows]
+        plain = [{k: v for k, v in row.items() if v is None or isinstance(v, int | float | str)} for row in rows]
+        return columns(plain)
 
     def as_json(self) -> dict[str, Any]:
         """Everything but the arrays of the rows, as plain values."""

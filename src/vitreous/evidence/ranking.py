@@ -25,6 +25,7 @@ from typing import Any
 import numpy as np
 
 from vitreous.errors import SettingsError
+from vitreous.finding import Finding
 
 SWAPS = ("separate", "agree")
 RESAMPLES = ("pair", "presentation")
@@ -50,7 +51,7 @@ class Schedule:
 
 
 @dataclass(frozen=True, eq=False)
-class Ranking:
+class Ranking(Finding):
     """Methods by how often they won; all arrays in the order of `methods`.
 
     `kind` says who judged and heads every output. `rates` (method,) of those decided, NaN where nothing was;
@@ -77,6 +78,16 @@ class Ranking:
     consistent: np.ndarray
     judge_rates: np.ndarray
     settings: Mapping[str, Any]
+
+    def facts(self) -> dict[str, Any]:
+        counted = {"judged by": self.kind, "decided": int(self.wins.sum()), "dropped": self.dropped}
+        return counted | {"unanimous": self.unanimous}
+
+    def columns_of_rows(self) -> dict[str, Any]:
+        """One row a method, in the order of `methods`."""
+        low, high = self.intervals.T
+        found = {"method": list(self.methods), "rank": self.ranks, "win rate": self.rates, "low": low, "high": high}
+        return found | {"wins": self.wins.sum(1), "losses": self.wins.sum(0)}
 
     def table(self) -> str:
         """One line a method, best first."""

@@ -15,6 +15,7 @@ from vitreous.axes import Grid, Size
 from vitreous.errors import SettingsError, StoreError, VitreousError
 from vitreous.examination.classes import Classes
 from vitreous.examination.profiles import Profile
+from vitreous.finding import Finding, columns
 from vitreous.notes import Note, read_notes
 from vitreous.preprocess import Preprocess
 
@@ -104,7 +105,7 @@ class Pictures:
 
 
 @dataclass(frozen=True, eq=False)
-class Examination:
+class Examination(Finding):
     """What `vt.examine` found, in its folder. Parts are read when they are asked for.
 
     `absent` says why a part is not there, as "part/model" -> reason; `missing(part, model)` also looks whether it can
@@ -121,6 +122,13 @@ class Examination:
     def __repr__(self) -> str:
         names = ", ".join(entry.name for entry in self.models)
         return f"Examination({self.folder.name!r}: {names} on {len(self.pictures)} pictures)"
+
+    def facts(self) -> dict[str, Any]:
+        return {"run": self.folder.name, "models": len(self.models), "pictures": len(self.pictures)}
+
+    def columns_of_rows(self) -> dict[str, Any]:
+        """A row a unit that has a card."""
+        return columns([dict(zip(("model", "block", "unit"), ids, strict=True)) for ids in self.unit_ids])
 
     def model(self, name: str) -> ModelEntry:
         for entry in self.models:

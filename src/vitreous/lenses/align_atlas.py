@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from vitreous.errors import SettingsError
+from vitreous.finding import Finding, heat
 from vitreous.lenses.align_colors import Groups, colors, farthest_points, group_nodes, spectral_tsne, transitions
 from vitreous.lenses.align_cut import Spectral, read_array
 from vitreous.lenses.align_nodes import unit_length
@@ -31,7 +32,7 @@ class Place(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False)
-class Atlas:
+class Atlas(Finding):
     """`plane` float32 (node, 2) and `space` (node, 3) are coordinates by t-SNE, `shades` uint8 (node, 3) colours that
     mean the same everywhere; `groups(k)` gives int64 (node,) for any number of groups; `ids` are the pictures' names.
     Loaded from a folder the arrays are read only where they are looked at."""
@@ -56,6 +57,25 @@ class Atlas:
 
     def layers(self, model: str) -> tuple[str, ...]:
         return tuple(layer for name, layer in self.spectral.blocks if name == model)
+
+    def facts(self) -> dict[str, Any]:
+        return {**self.spectral.facts(), "pictures": len(self.ids) or None}
+
+    def columns_of_rows(self) -> dict[str, Any]:
+        """A row a node: what it is, where it lies in the plane, and its colour."""
+        shades = np.asarray(self.shades)
+        colours = [f"#{red:02x}{green:02x}{blue:02x}" for red, green, blue in shades]
+        x, y = np.asarray(self.plane).T
+        return self.spectral.places() | {"x": x, "y": y, "colour": colours}
+
+    def thumbnails(self) -> list[tuple[str, np.ndarray]]:
+        """The colours of the first picture, layer by layer."""
+        found = []
+        for slot in self.slots:
+            if slot in self.spectral.grids:
+                colours = self.spectral.of(*slot, np.asarray(self.shades))[0]
+                found.append((" ".join(slot), colours.reshape(*self.spectral.grids[slot], 3)))
+        return found
 
     def node(self, place: Sequence[Any]) -> int:
         """(model, layer, picture, patch) -> its number."""
@@ -190,7 +210,7 @@ def slot_share(found: Atlas) -> float:
 
 
 @dataclass(frozen=True, eq=False)
-class LayerTransitions:
+class LayerTransitions(Finding):
     """`before` and `after` (concept, 2) are centres of circles of `radius` among the patches of two layers in the
     plane; `matrices` by name of a mask are (concept, concept), the share of a circle's patches that is in another."""
 
@@ -200,6 +220,23 @@ class LayerTransitions:
     after: np.ndarray
     radius: float
     matrices: dict[str, np.ndarray]
+
+    def facts(self) -> dict[str, Any]:
+        return {"model": self.model, "from": self.layers[0], "to": self.layers[1], "radius": self.radius}
+
+    def columns_of_rows(self) -> dict[str, Any]:
+        """One row a mask and two concepts: the share of the first's patches that is in the second."""
+        start, end = np.indices((len(self.before), len(self.after))).reshape(2, -1)
+        names = list(self.matrices)
+        return {
+            "mask": np.repeat(names, len(start)),
+            "from concept": np.tile(start, len(names)),
+            "to concept": np.tile(end, len(names)),
+            "share": np.concatenate([self.matrices[name].ravel() for name in names]),
+        }
+
+    def thumbnails(self) -> list[tuple[str, np.ndarray]]:
+        return [(name, heat(matrix)) for name, matrix in self.matrices.items()]
 
 
 def layer_transitions(

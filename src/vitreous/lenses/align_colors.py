@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from vitreous.errors import SettingsError
+from vitreous.finding import Finding
 from vitreous.lenses.align_cut import Spectral
 from vitreous.lenses.align_nodes import unit_length
 
@@ -81,7 +82,7 @@ def colors(placed: np.ndarray) -> np.ndarray:
 
 
 @dataclass(frozen=True, eq=False)
-class Groups:
+class Groups(Finding):
     """Nested groups of nodes. `groups(k)` gives int64 (node,) for any number of groups up to the sample's size: with
     one more, one group is parted and the others stay."""
 
@@ -98,6 +99,18 @@ class Groups:
         _, first, numbers = np.unique(labels, return_index=True, return_inverse=True)
         return np.argsort(np.argsort(first))[numbers][self.owner]
 
+    def facts(self) -> dict[str, Any]:
+        return {
+            "nodes": len(self.owner),
+            "nodes in the tree": len(self.merges) + 1,
+            "most groups": len(self.merges) + 1,
+        }
+
+    def columns_of_rows(self) -> dict[str, Any]:
+        """One row a parting, the widest first: into how many groups, how far apart, and the sampled nodes below it."""
+        widest = self.merges[::-1]
+        return {"groups": np.arange(2, len(widest) + 2), "distance": widest[:, 2], "nodes": widest[:, 3].astype(int)}
+
 
 def group_nodes(spectral: Spectral | np.ndarray, *, n_sample: int = SAMPLE, seed: int = 0) -> Groups:
     """Ward's tree over a sample of nodes, from which any number of groups can be cut without computing anew."""
@@ -112,7 +125,7 @@ def group_nodes(spectral: Spectral | np.ndarray, *, n_sample: int = SAMPLE, seed
 
 
 @dataclass(frozen=True, eq=False)
-class Concepts:
+class Concepts(Finding):
     """Spheres around centres that lie far apart. `centres` int64 (concept,) nodes; `members` bool (concept, node);
     `mean` and `std` (concept, channel) of whatever activations were given."""
 
@@ -120,6 +133,19 @@ class Concepts:
     members: np.ndarray
     mean: np.ndarray | None
     std: np.ndarray | None
+
+    def facts(self) -> dict[str, Any]:
+        inside = float(np.mean(self.members.any(0)))
+        return {"concepts": len(self.centres), "nodes": self.members.shape[1], "share in a concept": inside}
+
+    def columns_of_rows(self) -> dict[str, Any]:
+        """One row a concept: its centre, how many nodes it has, and where activations were given the norms of their
+        mean and deviation."""
+        found = {"concept": np.arange(len(self.centres)), "centre": self.centres, "nodes": self.members.sum(1)}
+        for name, values in (("mean", self.mean), ("deviation", self.std)):
+            if values is not None:
+                found[name] = np.linalg.norm(values, axis=1)
+        return found
 
 
 def concepts(

@@ -24,6 +24,7 @@ import numpy as np
 from tqdm.auto import tqdm  # type: ignore[import-untyped]
 
 from vitreous.errors import SettingsError
+from vitreous.finding import Finding, heat
 from vitreous.lenses.align_nodes import Nodes, Read, open_nodes, square
 
 if TYPE_CHECKING:
@@ -35,11 +36,12 @@ METHODS = ("auto", "exact", "low_rank", "paper")
 EXACT = 4096  # nodes up to which the whole matrix is solved
 PIECE = 16_384  # nodes that are looked at together
 LANDMARKS, PAPER_SAMPLE = 512, 10_000
+NODE = ("model", "layer")
 VECTORS, ABOUT, PLACER = "eigenvectors.npy", "spectral.json", "placer.npz"
 
 
 @dataclass(frozen=True, eq=False)
-class Spectral:
+class Spectral(Finding):
     """`eigenvectors` float32 (node, eigenvector), `eigenvalues` (eigenvector,), largest first.
 
     `blocks` says which nodes belong to which layer of which model: (model, layer) -> (first, last + 1, pictures,
@@ -76,6 +78,28 @@ class Spectral:
         first, last, pictures, patches = self.block(model, layer)
         part = (self.eigenvectors if values is None else np.asarray(values))[first:last]
         return part.reshape(pictures, patches, *part.shape[1:])
+
+    def facts(self) -> dict[str, Any]:
+        models = list(dict.fromkeys(model for model, _ in self.blocks))
+        found = {"nodes": len(self), "models": ", ".join(models), "layers": len(self.blocks)}
+        return found | {"eigenvectors": len(self.eigenvalues), "method": self.method}
+
+    def places(self) -> dict[str, Any]:
+        """What every node is: columns model, layer, picture and patch."""
+        parts = [(*slot, *np.divmod(np.arange(p * n), n)) for slot, (_, _, p, n) in self.blocks.items()]
+        found = {name: np.concatenate([part[k] for part in parts]) for k, name in ((2, "picture"), (3, "patch"))}
+        named = {name: np.repeat([p[k] for p in parts], [len(p[2]) for p in parts]) for k, name in enumerate(NODE)}
+        return named | found
+
+    def columns_of_rows(self) -> dict[str, Any]:
+        """A row a node, with its eigenvectors."""
+        return self.places() | {f"eigenvector {k}": v for k, v in enumerate(np.asarray(self.eigenvectors).T)}
+
+    def thumbnails(self) -> list[tuple[str, np.ndarray]]:
+        """The second eigenvector over the first picture, layer by layer; nodes on no grid have none."""
+        slots = [slot for slot in self.blocks if slot in self.grids]
+        second = min(1, len(self.eigenvalues) - 1)
+        return [(" ".join(s), heat(self.of(*s)[0, :, second].reshape(self.grids[s]))) for s in slots]
 
     def transform(self, features: np.ndarray) -> np.ndarray:
         """(…, channel) of new nodes -> (…, eigenvector)."""

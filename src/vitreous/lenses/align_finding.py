@@ -11,13 +11,14 @@ from typing import Any
 import numpy as np
 
 from vitreous.errors import SettingsError
+from vitreous.finding import Finding, columns
 
 FILE, ABOUT = "alignment.safetensors", "alignment.json"
 ARRAYS = ("head", "bias", "held_out", "measured", "predicted", "spread")
 
 
 @dataclass(frozen=True, eq=False)
-class ChannelAlign:
+class ChannelAlign(Finding):
     """`slots` are (model, layer); `maps` (channel, width) of each; `head` (width, response), `bias` (response,).
 
     `held_out` are the images that training never saw, with their `measured` and `predicted` responses. `spread`
@@ -77,7 +78,7 @@ class ChannelAlign:
         """Mean R² of every region and of `all`, over responses that vary."""
         return {name: _mean(values) for name, values in self.score().items()}
 
-    def table(self) -> list[dict[str, Any]]:
+    def records(self) -> list[dict[str, Any]]:
         """A row a region and one for `all`: responses, mean R², and where there were repeats the mean ceiling and the
         share of it that is reached."""
         rows = []
@@ -88,6 +89,15 @@ class ChannelAlign:
                 row |= {"ceiling": top, "share": row["R2"] / top if top > 0 else float("nan")}
             rows.append(row)
         return rows
+
+    def facts(self) -> dict[str, Any]:
+        models = list(dict.fromkeys(model for model, _ in self.slots))
+        kept = {key: self.settings.get(key) for key in ("width", "lambda_eigen", "epochs", "responses")}
+        return {"models": ", ".join(models), "layers": len(self.slots), "held-out R2": self.means()["all"]} | kept
+
+    def columns_of_rows(self) -> dict[str, Any]:
+        """The rows of `records`."""
+        return columns(self.records())
 
     def channels_of(self, roi: str, count: int) -> np.ndarray:
         """int64 (count,): the channels of the shared space whose weights for one region are largest (Figure 2)."""

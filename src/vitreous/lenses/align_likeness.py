@@ -8,13 +8,14 @@ from typing import Any
 import numpy as np
 
 from vitreous.errors import SettingsError
+from vitreous.finding import Finding, heat
 from vitreous.lenses.align_nodes import Read, open_nodes, unit_length
 
 PICTURES = 50
 
 
 @dataclass(frozen=True, eq=False)
-class SlotCosines:
+class SlotCosines(Finding):
     """Mean cosines (slot, slot) over patches: `same`, of one patch at two slots; `other`, of a patch at one slot and
     another patch, of any picture, at the other. Only what `same` has above `other` is about the patch. Not a number
     where channels or patches of two slots are different in number."""
@@ -22,6 +23,19 @@ class SlotCosines:
     slots: tuple[tuple[str, str], ...]
     same: np.ndarray
     other: np.ndarray
+
+    def facts(self) -> dict[str, Any]:
+        same, other = self.between()
+        return {"slots": len(self.slots), "same patch, two models": same, "another patch": other}
+
+    def columns_of_rows(self) -> dict[str, Any]:
+        """A row a pair of slots."""
+        a, b = (part.ravel() for part in np.indices(self.same.shape))
+        names = np.array([" ".join(slot) for slot in self.slots])
+        return {"slot": names[a], "other slot": names[b], "same": self.same.ravel(), "other": self.other.ravel()}
+
+    def thumbnails(self) -> list[tuple[str, np.ndarray]]:
+        return [("same patch, slots by slots", heat(self.same))]
 
     def between(self) -> tuple[float, float]:
         """(same, other): means over pairs of slots of different models."""

@@ -11,6 +11,7 @@ from tqdm.auto import tqdm  # type: ignore[import-untyped]
 
 from vitreous.errors import SettingsError
 from vitreous.evidence.oracle import IGNORE, OracleScore, oracle_segmentation, patch_classes
+from vitreous.finding import Finding, columns
 from vitreous.lenses.align_colors import colors, spectral_tsne
 from vitreous.lenses.align_cut import ncut
 from vitreous.lenses.align_finding import ChannelAlign
@@ -21,7 +22,7 @@ SHUFFLED = "shuffled patches"
 
 
 @dataclass(frozen=True, eq=False)
-class LayerScores:
+class LayerScores(Finding):
     """`scores` by (reading, model, layer); a reading is a name such as "before" or "after"."""
 
     scores: Mapping[tuple[str, str, str], OracleScore]
@@ -42,7 +43,11 @@ class LayerScores:
             )
         return found
 
-    def table(self) -> list[dict[str, Any]]:
+    def columns_of_rows(self) -> dict[str, Any]:
+        """The rows of `records`."""
+        return columns(self.records())
+
+    def records(self) -> list[dict[str, Any]]:
         """A row a reading, model and layer."""
         return [
             {
@@ -113,7 +118,7 @@ def _truth_of(truths: Any, block: Block) -> Any:
 
 
 @dataclass(frozen=True, eq=False)
-class RegionMeans:
+class RegionMeans(Finding):
     """`mean` (slot, class, response): mean of B_i over the pixels of each class, in the units of the responses.
 
     `slots` are (model, layer), `classes` names; `spread` (response,) is how much each response varies over pictures.
@@ -124,6 +129,16 @@ class RegionMeans:
     mean: np.ndarray
     spread: np.ndarray
     rois: Mapping[str, np.ndarray]
+
+    def columns_of_rows(self) -> dict[str, Any]:
+        """A row a slot, class and region."""
+        rows = [
+            {"model": slot[0], "layer": slot[1], "class": name, "region": roi, "mean": float(means[k, c])}
+            for roi, means in self.by_roi().items()
+            for k, slot in enumerate(self.slots)
+            for c, name in enumerate(self.classes)
+        ]
+        return columns(rows)
 
     def by_roi(self) -> dict[str, np.ndarray]:
         """Region -> (slot, class): mean over its responses, each in its own deviations; without regions, `all`."""

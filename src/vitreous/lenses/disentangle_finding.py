@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, overload
 import numpy as np
 
 from vitreous.errors import SettingsError, StoreError
+from vitreous.finding import Finding
 from vitreous.kernels.split_weights import dead_subunits, divide
 from vitreous.provenance import json_bytes, replace_file
 
@@ -41,7 +42,7 @@ class Examples(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False)
-class Disentanglement:
+class Disentanglement(Finding):
     """Units of one linear layer, split. Sub-units of all units stand in one row, unit by unit.
 
     Of every unit: `units` its number in the layer, `weight` (unit, input) and `bias`, `counts` how many clusters were
@@ -219,6 +220,29 @@ class Disentanglement:
         from vitreous.subunits.materialised import materialise
 
         return materialise(self, owner)
+
+    # -- as a table
+
+    def facts(self) -> dict[str, Any]:
+        return {
+            "units": len(self.units),
+            "sub-units": len(self),
+            "expansion": round(self.expansion, 3),
+            "whole units": int((self.counts < 2).sum()),
+            "dead sub-units": int(self.dead.sum()),
+            "mean noise": round(float(self.noise.mean()), 3),
+            "instances": self.settings["instances"],
+            "top_k": self.settings["top_k"],
+            "min_cluster_size": self.settings["min_cluster_size"],
+        }
+
+    def columns_of_rows(self) -> dict[str, Any]:
+        """A row a sub-unit; `inputs` are the weights it has a share of, `top_image` its strongest picture."""
+        inputs = np.unpackbits(self.codes, 1, self.weight.shape[1]).sum(1)
+        found = {"subunit": np.arange(len(self)), "unit": self.units[self.parents], "of": self.counts[self.parents]}
+        found |= {"size": self.sizes, "inputs": inputs, "dead": self.dead, "rho": self.rho[self.parents]}
+        top = self.subunit_top
+        return found | {"noise": self.noise[self.parents], "top_image": top.images[:, 0], "top_value": top.values[:, 0]}
 
     # -- on disk
 

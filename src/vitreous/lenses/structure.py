@@ -25,6 +25,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from numbers import Real
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -145,8 +146,8 @@ def transformed(features: np.ndarray, transform: str, bins: int, places: np.ndar
 
 def _labels(rows: np.ndarray, threshold: float, progress: bool = False) -> np.ndarray:
     """(unit, sample) of transformed features -> int64 (unit,): clusters of two or more, -1 for none."""
-    if not 0 < threshold < np.inf:
-        raise SettingsError("threshold must be positive", given=threshold)
+    if not isinstance(threshold, Real) or not 0 < threshold < np.inf:
+        raise SettingsError("threshold must be positive", given=threshold, accepted="a number above 0")
     root = near_components(rows, threshold * rows.shape[1], progress)
     anchors, member, sizes = np.unique(root, return_inverse=True, return_counts=True)
     number = np.full(len(anchors), -1)

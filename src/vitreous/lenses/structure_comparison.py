@@ -13,7 +13,8 @@ there twice: with millions of them any p is tiny, and the size of the difference
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from typing import Any
 
 import numpy as np
 from tqdm.auto import tqdm  # type: ignore[import-untyped]
@@ -27,6 +28,7 @@ from vitreous.evidence.statistics import (
     permutation,
     t_of_differences,
 )
+from vitreous.finding import Finding, columns
 from vitreous.kernels.l1 import distances, pair_distances
 from vitreous.lenses.structure_finding import StructureFinding
 
@@ -60,7 +62,7 @@ class LayerTest:
 
 
 @dataclass(frozen=True)
-class Comparison:
+class Comparison(Finding):
     """Rows of Tables 7 and 8 for two findings called `names`.
 
     `groups` and `mean_sizes` are theirs, one each. `layers` is empty where layers could not be compared; `notes` say
@@ -73,6 +75,22 @@ class Comparison:
     sizes: tuple[SizeTest, ...]
     layers: tuple[LayerTest, ...]
     notes: tuple[str, ...]
+
+    def facts(self) -> dict[str, Any]:
+        found = dict(zip((f"groups of {name}" for name in self.names), self.groups, strict=True))
+        return found | {row.name: row.reading for row in self.sizes}
+
+    def columns_of_rows(self) -> dict[str, Any]:
+        """The rows of Table 8, or of Table 7 where layers could not be compared."""
+        if not self.layers:
+            return columns([{"test": row.name, **asdict(row.test), "reading": row.reading} for row in self.sizes])
+        a, b = self.names
+        return columns(
+            [
+                {"layer": r.layer, a: r.a, b: r.b, "permutation p": r.permutation.p, "t-test p": r.t.p}
+                for r in self.layers
+            ]
+        )
 
     def table(self) -> str:
         """Both tables as text."""

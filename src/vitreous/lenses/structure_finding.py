@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from vitreous.errors import StoreError
+from vitreous.finding import Finding, shades
 from vitreous.provenance import json_bytes, replace_file
 
 FORMAT, VERSION = "vitreous structure finding", 1
@@ -35,7 +36,7 @@ class Copies(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False)
-class StructureFinding:
+class StructureFinding(Finding):
     """Clusters of units over layers, and the numbers of section 4.2.
 
     `labels` int64 (layer, token, channel): cluster or -1; `dead` bool, constant over all samples; `nearly_dead` bool,
@@ -129,6 +130,32 @@ class StructureFinding:
         edges = np.arange(0, end + width, width)
         counts, _ = np.histogram(np.minimum(self.sizes, end), edges)
         return counts, edges
+
+    # -- as a table
+
+    def facts(self) -> dict[str, Any]:
+        return {
+            "units": self.labels.size,
+            "in_clusters": int((self.labels >= 0).sum()),
+            "clusters": len(self.sizes),
+            "mean_size": self.mean_size,
+            "largest": self.largest,
+            "inefficient": int(self.inefficient.sum()),
+            "dead": int(self.dead.sum()),
+            "nearly_dead": int(self.nearly_dead.sum()),
+        }
+
+    def columns_of_rows(self) -> dict[str, Any]:
+        """A row a unit, in flat order."""
+        layer, token, channel = (part.ravel() for part in np.indices(self.labels.shape))
+        found: dict[str, Any] = {"layer": np.array(self.layers)[layer], "token": np.array(self.tokens)[token]}
+        named = {"cluster": "labels", "dead": "dead", "nearly_dead": "nearly_dead", "to_anchor": "to_anchor"}
+        return found | {"channel": channel} | {key: self.__dict__[name].ravel() for key, name in named.items()}
+
+    def thumbnails(self) -> list[tuple[str, np.ndarray]]:
+        """Layers (row) by the channels of a token: units of one cluster have one colour, units of none are grey."""
+        names = [f"token {token}: layers by channels" for token in self.tokens]
+        return [(name, shades(self.labels[:, k])) for k, name in enumerate(names)]
 
     # -- on disk
 

@@ -15,6 +15,7 @@ import numpy as np
 
 from vitreous.axes import Grid, Size
 from vitreous.errors import SettingsError, StoreError
+from vitreous.finding import Finding, heat
 from vitreous.preprocess import Frame
 from vitreous.provenance import json_bytes, replace_file
 
@@ -24,7 +25,7 @@ MODES = ("nearest", "bilinear", "bicubic")
 
 
 @dataclass(frozen=True, eq=False)
-class TokenMaps:
+class TokenMaps(Finding):
     """How much each input token counts for each latent token after one block.
 
     `scores` float32 (sample, token, source token) are the rows of eq. 5 as they come, prefix tokens and a token's own
@@ -126,6 +127,31 @@ class TokenMaps:
         if size is not None or self.frames is None:
             return Frame(Size(*(size or self.size)), self.size, 0, 0, self.size).to_pixels(maps, mode)
         return self.frames[sample].to_pixels(maps, mode)
+
+    # -- as a table
+
+    def facts(self) -> dict[str, Any]:
+        made = {name: self.settings.get(name) for name in ("target", "order", "own")}
+        return {"samples": len(self), "latent tokens": len(self.tokens), "block": self.block} | made
+
+    def columns_of_rows(self) -> dict[str, Any]:
+        """A row a sample, latent token and source token; what a text is too short for is left out."""
+        sample, token, source = (part.ravel() for part in np.indices(self.scores.shape))
+        found: dict[str, Any] = {"sample": np.array(self.ids)[sample], "token": np.array(self.tokens)[token]}
+        found |= {"source": source, "score": self.scores.ravel()}
+        if self.lengths is None:
+            return found
+        there = source < np.asarray(self.lengths)[sample]
+        return {name: values[there] for name, values in found.items()}
+
+    def thumbnails(self) -> list[tuple[str, np.ndarray]]:
+        """Maps of tokens spread over the first picture; a text's are one picture, latent tokens by source tokens."""
+        if not len(self):
+            return []
+        if self.grid is None:
+            return [(f"{self.ids[0]}: tokens by source tokens", heat(self.scores[0]))]
+        chosen = np.unique(np.linspace(0, len(self.tokens) - 1, 6).round().astype(int))
+        return [(f"{self.ids[0]}, token {self.tokens[k]}", heat(self.maps[0, k])) for k in chosen]
 
     # -- on disk
 

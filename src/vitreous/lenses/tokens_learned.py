@@ -26,6 +26,7 @@ from torch import Tensor
 from tqdm.auto import tqdm  # type: ignore[import-untyped]
 
 from vitreous.errors import SettingsError
+from vitreous.finding import Finding
 from vitreous.hooks import capture, evaluating
 from vitreous.lenses.tokens import token_maps
 from vitreous.lenses.tokens_inputs import inputs_of
@@ -34,12 +35,21 @@ from vitreous.models.subject import Subject
 
 
 @dataclass(frozen=True, eq=False)
-class LearnedWeights:
+class LearnedWeights(Finding):
     """`weights` float32 (token, channel), each of length 1; `losses` (epoch,), the mean of eq. 11 a picture."""
 
     weights: np.ndarray
     losses: np.ndarray
     settings: Mapping[str, Any]
+
+    def facts(self) -> dict[str, Any]:
+        losses = {f"loss of epoch {k}": float(self.losses[k]) for k in {0: 0, len(self.losses) - 1: 0}}
+        return {"tokens": len(self.weights), "channels": self.weights.shape[1]} | losses
+
+    def columns_of_rows(self) -> dict[str, Any]:
+        """A row a token and channel."""
+        token, channel = (part.ravel() for part in np.indices(self.weights.shape))
+        return {"token": token, "channel": channel, "weight": self.weights.ravel()}
 
 
 @dataclass(frozen=True)

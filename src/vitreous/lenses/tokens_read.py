@@ -253,10 +253,13 @@ def _layer_scale(linear: Linear, added: Tensor) -> Tensor:
 
 def _ways(inner: Sequence[Linear], hidden: Tensor, shape: torch.Size) -> tuple[tuple[Tensor, Tensor], ...]:
     """One slope a hidden unit and first layer is all there is: activation functions and gates do not mix units."""
-    slopes = torch.autograd.grad(hidden.sum(), [linear.leaf for linear in inner], retain_graph=True)
+    leaves = [linear.leaf for linear in inner]
+    slopes = torch.autograd.grad(hidden.sum(), leaves, retain_graph=True, allow_unused=True)
     width = hidden.shape[-1]
     ways: list[tuple[Tensor, Tensor]] = []
     for slope, linear in zip(slopes, inner, strict=True):
+        if slope is None:  # such as a steering's own, which runs beside the MLP
+            raise Unread("a linear layer that the MLP's hidden units do not come from")
         if slope.shape[-1] % width:
             raise Unread("an MLP whose hidden units are not those of its first linear layers")
         ways += zip(slope.view(*shape, -1).split(width, -1), linear.weight.split(width), strict=True)

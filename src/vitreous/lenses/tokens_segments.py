@@ -26,6 +26,7 @@ from typing import Any, Literal
 import numpy as np
 
 from vitreous.errors import SettingsError
+from vitreous.finding import Finding, shades
 from vitreous.lenses.tokens_finding import MODES, Mode, TokenMaps
 
 LINKAGES = ("ward", "average", "complete", "single", "weighted", "centroid", "median")
@@ -36,7 +37,7 @@ WEIGHINGS = ("sum", "mean")
 
 
 @dataclass(frozen=True, eq=False)
-class Segments:
+class Segments(Finding):
     """Clusters of tokens and the label maps that they give.
 
     `trees` are scipy's linkage matrices (merge, 4), one a picture; `clusters` int (picture, patch token) numbers from 0
@@ -105,6 +106,22 @@ class Segments:
             outside = np.isnan(large[0])
             found.append(np.where(outside, -1, np.nan_to_num(large).argmax(0)).astype(np.int32))
         return found
+
+    def facts(self) -> dict[str, Any]:
+        made = {name: self.settings[name] for name in ("k", "threshold", "linkage", "scale")}
+        return {"pictures": len(self), "segments a picture": round(float(self.counts.mean()), 2)} | made
+
+    def columns_of_rows(self) -> dict[str, Any]:
+        """A row a picture and segment: how many tokens are in its cluster, and its share of the patches."""
+        picture = np.repeat(np.arange(len(self)), self.counts)
+        segment = np.concatenate([np.arange(count) for count in self.counts])
+        tokens = [np.bincount(row, minlength=n) for row, n in zip(self.clusters, self.counts, strict=True)]
+        shares = [np.bincount(g.ravel(), minlength=n) / g.size for g, n in zip(self.grid, self.counts, strict=True)]
+        found: dict[str, Any] = {"picture": np.array(self.maps.ids)[picture], "segment": segment}
+        return found | {"tokens": np.concatenate(tokens), "share": np.concatenate(shares)}
+
+    def thumbnails(self) -> list[tuple[str, np.ndarray]]:
+        return [(self.maps.ids[k], shades(labels)) for k, labels in enumerate(self.grid[:6])]
 
     def save(self, folder: str | Path) -> list[Path]:
         """Writes label pictures as VOC's (`labels/ID.png`), COCO's run lengths (`segments.json`), clusters (npz)."""

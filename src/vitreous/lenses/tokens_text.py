@@ -12,13 +12,14 @@ from typing import Any
 import numpy as np
 
 from vitreous.errors import ModelError, SettingsError
+from vitreous.finding import Finding, heat
 from vitreous.lenses.tokens import Target, token_maps
 from vitreous.lenses.tokens_inputs import check_positions, token_ids
 from vitreous.models.subject import Subject
 
 
 @dataclass(frozen=True, eq=False)
-class ContextScores:
+class ContextScores(Finding):
     """`scores` float32 (context token,) are λ of eq. 13, `words` the tokens as text; `rows` (summary token, context
     token) is what the mean is taken of.
     """
@@ -32,6 +33,16 @@ class ContextScores:
 
     def __len__(self) -> int:
         return len(self.scores)
+
+    def facts(self) -> dict[str, Any]:
+        return {"context": "".join(self.words), "summary": "".join(self.summary), "block": self.block}
+
+    def columns_of_rows(self) -> dict[str, Any]:
+        """A row a token of the context."""
+        return {"position": np.arange(len(self)), "word": list(self.words), "score": self.scores}
+
+    def thumbnails(self) -> list[tuple[str, np.ndarray]]:
+        return [("summary tokens by context tokens", heat(self.rows))]
 
     def top(self, share: float) -> np.ndarray:
         """Positions of the highest-scored share of the context, in order; at least one."""

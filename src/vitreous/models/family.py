@@ -46,7 +46,7 @@ class Family:
     """
 
     name: str
-    source: Literal["timm", "hf", "torchvision"]
+    source: Literal["timm", "hf", "torchvision", "own"]
     roots: tuple[str, ...]
     blocks: str
     block_classes: tuple[str, ...]

@@ -17,6 +17,7 @@ import torch
 from torch import nn
 
 from vitreous.errors import SettingsError, StoreError
+from vitreous.finding import Finding, columns
 from vitreous.provenance import Run, json_bytes, replace_file, start_run
 from vitreous.subjects import pick_device
 from vitreous.training import ranks
@@ -31,12 +32,19 @@ SAVE_SECONDS = 60.0
 
 
 @dataclass(frozen=True)
-class Trained:
+class Trained(Finding):
     """A finished run: its folder, test accuracy in percent, and one entry an epoch of the log."""
 
     folder: Path
     accuracy: float
     log: tuple[Mapping[str, Any], ...]
+
+    def facts(self) -> dict[str, Any]:
+        return {"folder": self.folder.name, "test accuracy (%)": self.accuracy, "epochs": len(self.log)}
+
+    def columns_of_rows(self) -> dict[str, Any]:
+        """The log, one row an epoch."""
+        return columns(self.log)
 
     def model(self) -> nn.Module:
         """The trained network, in evaluation mode."""

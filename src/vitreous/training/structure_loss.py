@@ -19,6 +19,7 @@ and indices are tensors. So the loss can be compiled, and recorded in a CUDA gra
 from __future__ import annotations
 
 from collections.abc import Sequence
+from numbers import Integral, Real
 from typing import Any
 
 import torch
@@ -291,6 +292,12 @@ class StructureLoss(nn.Module):
 
 
 def _refuse_wrong(layers: int, bins: int, threshold: float, gamma: float, counts: dict[str, int]) -> None:
+    for name, value in {"layers": layers, "bins": bins, **counts}.items():
+        if not isinstance(value, Integral):
+            raise SettingsError(f"{name} is a whole number", given=value)
+    for name, number in {"threshold": threshold, "gamma": gamma}.items():
+        if not isinstance(number, Real):
+            raise SettingsError(f"{name} is a number", given=number)
     if layers < 2:
         raise SettingsError("units are aligned between layers", given=f"layers={layers}", accepted="2 or more")
     for name, value in counts.items():

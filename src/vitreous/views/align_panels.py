@@ -24,7 +24,7 @@ CLOUD = 20_000  # points drawn at most
 
 def score_bars(alignment: ChannelAlign, *, title: str = "How well are held-out pictures predicted?") -> Bars:
     """R² of every region, with the noise ceiling where there were repeats (Table 1)."""
-    rows = alignment.table()[: MOST_REGIONS + 1]
+    rows = alignment.records()[: MOST_REGIONS + 1]
     marks = tuple(row["ceiling"] for row in rows) if alignment.ceiling is not None else ()
     caption = f"Mean over the responses of a region, {len(alignment.held_out)} pictures that training never saw."
     names = tuple(f"{row['region']} ({row['responses']:,})" for row in rows)

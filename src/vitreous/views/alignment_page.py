@@ -54,7 +54,7 @@ class AlignLook:
 def alignment_page(look: AlignLook) -> Page:
     found = look.alignment
     sections = list(_sections(look))
-    table = found.table()[0]
+    table = found.records()[0]
     models = list(dict.fromkeys(model for model, _ in found.slots))
     numbers = [
         Fact("R² on held-out pictures", f"{table['R2']:.3f}", f"mean of {table['responses']:,} responses"),
@@ -75,7 +75,7 @@ def alignment_page(look: AlignLook) -> Page:
 
 
 def _statements(look: AlignLook) -> Iterator[Statement]:
-    rows = look.alignment.table()
+    rows = look.alignment.records()
     if (held := len(look.alignment.held_out)) < FEW:
         yield Statement(f"Only {held} pictures were held out: R² says little before there are more.", "prediction")
     regions = [row for row in rows[1:] if np.isfinite(row["R2"])]
@@ -150,7 +150,7 @@ def _training_curve(found: ChannelAlign) -> Curve:
 
 
 def _score_table(found: ChannelAlign) -> Table:
-    rows = found.table()
+    rows = found.records()
     columns = tuple(rows[0])
     return Table("By region", columns, tuple(tuple(_cell(row[name]) for name in columns) for row in rows))
 

@@ -36,7 +36,7 @@ def _card(finding: AuditFinding, row: AuditRow, panels: tuple[Panel, ...]) -> Ca
     sentence = speaks(finding, row)
     claim = f"{kind[0].upper()}{kind[1:]}, {sentence}.{mates}"
     tag = "alarm" if row.alarm else "no alarm"
-    code = f"finding.switch_off([{row.id}]).table"
+    code = f"finding.switch_off([{row.id}]).effect"
     return Card(called, claim, tag, facts=tuple(_facts(finding, row)), panels=panels, code=code)
 
 

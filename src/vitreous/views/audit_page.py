@@ -74,7 +74,7 @@ def audit_page(look: AuditLook) -> Page:
         Fact("right decisions", f"{finding.accuracy:.1%}", f"of {len(finding.labels):,} pictures, as the model is"),
     ]
     if look.patch is not None:
-        after = look.patch.table["all pictures"][1]
+        after = look.patch.effect["all pictures"][1]
         numbers.append(Fact("right when switched off", f"{after:.1%}", f"{len(look.patch)} parts put at their level"))
     lede = f"Is {look.model} right for the wrong reason? {answer(finding)}"
     said = ", ".join(f"{name} ({int((finding.labels == k).sum())})" for k, name in enumerate(finding.classes[:8]))
@@ -120,7 +120,7 @@ def _statements(look: AuditLook, counts: Counter[str]) -> Iterator[Statement]:
     first = finding.alarms[0]
     yield Statement(f"Most suspicious: part {first.name}, which {speaks(finding, first)}.", "parts")
     if look.patch is not None:
-        table = look.patch.table
+        table = look.patch.effect
         before, after = table["all pictures"]
         yield Statement(
             f"Switched off, {table.changed} of {table.pictures} decisions change: {before:.1%} were right, "
@@ -180,7 +180,7 @@ def _parts_section(look: AuditLook) -> Section:
 
 
 def _off_section(patch: SwitchOff) -> Section:
-    table = patch.table
+    table = patch.effect
     rows: tuple[tuple[Cell, ...], ...] = tuple(
         (what, n, f"{before:.1%}", f"{after:.1%}", f"{100 * (after - before):+.1f}")
         for what, n, before, after in table.rows

@@ -1,0 +1,83 @@
+"""Makes the pictures of the README that come from a lens alone, with the package itself."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import torch
+
+import vitreous as vt
+from vitreous.models.bundled import load_words
+from vitreous.render import to_png
+from vitreous.scenery import ATTRIBUTES
+from vitreous.views.panels import Box, Pictures, Tile
+from vitreous.views.tokens import paint_segments, token_tiles
+
+DOCS = Path(__file__).parent
+SHOWN = 6
+
+
+def tokens_picture() -> bytes:
+    """Rows of: a scene, maps of its largest things, segments."""
+    subject, images = vt.load("bundled:scenes-text", device="cpu"), vt.scenes(3, size=64, seed=7)
+    maps = vt.token_maps(subject, images, progress=False)
+    segments = vt.segment(maps, k=5, scale="lift").labels()
+    tiles = []
+    for k, picture in enumerate(images):
+        image = np.asarray(picture.image)
+        things, pixels = np.unique(picture.instances[picture.instances > 0], return_counts=True)
+        largest = things[np.argsort(-pixels)][:3]
+        places = [
+            np.unravel_index((picture.instances == t).reshape(8, 8, 8, 8).mean((1, 3)).argmax(), (8, 8))
+            for t in largest
+        ]
+        (heat,) = maps[k].of([maps.token_at(int(r), int(c)) for r, c in places]).upsample()
+        boxes = [Box(int(c) * 8, int(r) * 8, int(c) * 8 + 8, int(r) * 8 + 8) for r, c in places]
+        seen = token_tiles(image, heat, boxes, [f"patch {r}, {c}" for r, c in places])
+        tiles += [
+            Tile(image, "scene", "scene"),
+            *seen,
+            Tile(paint_segments(image, segments[k]), "segments", "segments"),
+        ]
+    return to_png(Pictures("What single tokens are made of, and segments without training", tuple(tiles), columns=5))
+
+
+def split_picture() -> bytes:
+    """A unit of the class token and its sub-units: their strongest pictures, the words that fit, and luck's share."""
+    subject, tower = vt.load("bundled:scenes-text", device="cpu"), load_words()
+    images = vt.scenes(600, size=64, seed=11)
+    x = subject.inputs([picture.image for picture in images])
+    with torch.no_grad(), vt.capture(subject, "blocks.-1.mlp.hidden") as seen:
+        summaries = subject(x)
+    q = seen["blocks.-1.mlp.hidden"].numpy()[:, :1]
+    asked = {"tokens_per_image": "all", "top_k": 200, "min_cluster_size": 12, "progress": False}
+    finding = vt.disentangle(subject, q, "blocks.-1.mlp.out", **asked)
+    words = tuple(word for kind in ("shape", "colour", "texture") for word in ATTRIBUTES[kind])
+    embed = lambda texts: tower.text(tower.tokens(texts))  # noqa: E731
+    labels = vt.label(finding.subunit_activations(q), tower.image(summaries), embed, words, top=30, progress=False)
+    unit = _clearest(finding, labels)
+    tiles = _row(finding.top.images[finding.units.tolist().index(unit)], images, f"unit {unit}")
+    for number in finding.subunits(unit)[:3]:
+        said = f"{labels.names[number]} (chance {labels.chance[number]:.3f})"
+        tiles += _row(finding.subunit_top.images[number], images, said)
+    return to_png(Pictures(f"Unit {unit} above, its sub-units below: strongest scenes", tuple(tiles), columns=SHOWN))
+
+
+def _row(numbers: np.ndarray, images: vt.ImageSet, said: str) -> list[Tile]:
+    return [Tile(np.asarray(images[int(n)].image), said, said if not k else " ") for k, n in enumerate(numbers[:SHOWN])]
+
+
+def _clearest(finding: vt.Disentanglement, labels: vt.Labels) -> int:
+    """Of units with two or three sub-units of different names, the one whose names are surest."""
+    best, found = np.inf, int(finding.units[0])
+    for unit in finding.units[(finding.counts > 1) & (finding.counts < 4)]:
+        ids = finding.subunits(int(unit))
+        if len({labels.names[i] for i in ids}) == len(ids) and (luck := float(labels.chance[ids].max())) < best:
+            best, found = luck, int(unit)
+    return found
+
+
+if __name__ == "__main__":
+    (DOCS / "tokens.png").write_bytes(tokens_picture())
+    (DOCS / "disentangle.png").write_bytes(split_picture())

@@ -1,0 +1,410 @@
+"""What the four papers claim, what was measured here, and a verdict by one rule. Ours comes from results/*.json alone.
+
+The papers' own numbers are typed in once, each with its table or figure. A claim is one comparison or several, each a
+difference that is above 0 if the paper is right, with a 95 % interval where something was repeated. A comparison is sure
+if its interval lies above 0, and wrong if the difference is not above 0. A claim holds if all its comparisons are sure,
+does not hold if all are wrong, and holds partly otherwise. There is no other threshold. "Not testable here" says what is
+missing.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cache
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from scipy import stats
+
+RESULTS = Path(__file__).parent / "results"
+HOLDS, PARTLY, NOT, UNTESTED = "holds", "holds partly", "does not hold", "not testable here"
+ONCE = "one seed, no interval"
+Found = tuple[str, str]  # what was measured, verdict
+
+
+@dataclass(frozen=True)
+class Claim:
+    """`where` is the paper's table or figure, `theirs` its numbers, `found` ours with the verdict."""
+
+    where: str
+    says: str
+    theirs: str
+    found: Callable[[], Found]
+    page: str = ""  # in results/, with the whole table
+
+
+@dataclass(frozen=True)
+class Gap:
+    """A difference that the paper says is above 0, and the lower and upper end of its interval if there is one."""
+
+    value: float
+    low: float | None = None
+    high: float | None = None
+
+    @property
+    def sure(self) -> bool:
+        return self.low is not None and self.low > 0
+
+    @property
+    def wrong(self) -> bool:
+        return not self.value > 0
+
+    def text(self, times: float = 1, digits: int = 2) -> str:
+        if self.low is None or self.high is None:
+            return f"{times * self.value:+.{digits}f}"
+        return f"{times * self.value:+.{digits}f} [{times * self.low:+.{digits}f}, {times * self.high:+.{digits}f}]"
+
+
+def verdict(*gaps: Gap) -> str:
+    """All comparisons are sure, all are wrong, or something between."""
+    return HOLDS if all(gap.sure for gap in gaps) else NOT if all(gap.wrong for gap in gaps) else PARTLY
+
+
+def exact(value: float) -> Gap:
+    """A number that is so by construction or was counted, and would be the same again."""
+    return Gap(value, value, value)
+
+
+def apart(three: Sequence[float], other: Sequence[float]) -> Gap:
+    """Two values with an interval each (value, low, high): the widest interval of their difference."""
+    return Gap(three[0] - other[0], three[1] - other[2], three[2] - other[1])
+
+
+def repeated(values: Sequence[float]) -> Gap:
+    """The mean of differences, one a seed, with Student's interval; of one seed there is none."""
+    mean = float(np.mean(values))
+    if len(values) < 2:
+        return Gap(mean)
+    half = float(stats.t.ppf(0.975, len(values) - 1) * np.std(values, ddof=1) / len(values) ** 0.5)
+    return Gap(mean, mean - half, mean + half)
+
+
+def from_t(value: float, statistic: float) -> Gap:
+    """A mean difference over thousands of pairs, with the interval that its t statistic stands for."""
+    half = 1.96 * abs(value / statistic)
+    return Gap(value, value - half, value + half)
+
+
+@cache
+def read(name: str) -> Any:
+    return json.loads((RESULTS / f"{name}.json").read_text())
+
+
+def missing(what: str) -> Callable[[], Found]:
+    return lambda: (what, UNTESTED)
+
+
+def span(three: Sequence[float], times: float = 1, digits: int = 2) -> str:
+    """`0.33 [0.29, 0.38]` of a value and its 95 % interval."""
+    value, low, high = (f"{times * number:.{digits}f}" for number in three)
+    return f"{value} [{low}, {high}]"
+
+
+# -- structure
+
+
+def spiral_sizes() -> Found:
+    sizes = read("structure_spiral")["sizes"]["grid"]
+    plain, said, gaps = sizes["vit"], [], []
+    for name in ("mean", "sum"):
+        one = sizes[name]
+        gap, score = one["mean size"] - plain["mean size"], stats.norm.isf(float(one["Mann-Whitney U"]["p"]) / 2)
+        gaps.append(from_t(gap, score))
+        said.append(f"as {name} {one['mean size']:.2f} (Mann-Whitney p {one['Mann-Whitney U']['p']})")
+    return (
+        f"plain {plain['mean size']:.2f}; loss read {', '.join(said)}; over the groups of one network each",
+        verdict(*gaps),
+    )
+
+
+def spiral_inefficient() -> Found:
+    runs = read("structure_spiral")["runs"]
+    plain, *loss = (runs[name]["grid"]["inefficient"] for name in ("vit", "mean", "sum"))
+    return f"plain {plain}; loss read as mean {loss[0]}, as sum {loss[1]}; {ONCE}", verdict(
+        *(Gap(plain - count) for count in loss)
+    )
+
+
+def spiral_differences() -> Found:
+    runs = read("structure_spiral")["runs"]
+    ends = {name: (run["grid"]["differences"][0], run["grid"]["differences"][-1]) for name, run in runs.items()}
+    said = [f"{name} {first:.1f} to {last:.1f}" for name, (first, last) in ends.items()]
+    change = {name: last - first for name, (first, last) in ends.items()}
+    flatter = [Gap(abs(change["vit"]) - abs(change[name])) for name in ("mean", "sum")]
+    return f"{'; '.join(said)}; {ONCE}", verdict(*flatter, Gap(-change["vit"]))
+
+
+def cifar_accuracy() -> Found:
+    found = read("structure_cifar")
+    plain, ours = (found["curves"]["rows"][name]["last five"] for name in ("vit", "ours"))
+    one = found["accuracy"]
+    more, less, count = one["right alone"]["ours"], one["right alone"]["vit"], one["pictures"]
+    gap = (more - less) / count
+    half = 1.96 * (more + less - (more - less) ** 2 / count) ** 0.5 / count
+    own = Gap(100 * gap, 100 * (gap - half), 100 * (gap + half))
+    said = f"plain {plain:.2f} %, loss {ours:.2f} %; of {count} pictures {own.text()} % (one seed each)"
+    return said, verdict(own)
+
+
+def cifar_pointing() -> Found:
+    maps = read("structure_cifar")["cifar"]["Grad-CAM++"]
+    said, gaps = [], []
+    for metric in ("Point Game", "Energy PG"):
+        one = maps[metric]
+        gaps.append(from_t(one["mean"][1] - one["mean"][0], one["t"]))
+        said.append(f"{metric} {one['mean'][0]:.3f} and {one['mean'][1]:.3f}, {gaps[-1].text(digits=3)}")
+    return f"plain and loss: {'; '.join(said)} (over 4,000 pictures, one seed each)", verdict(*gaps)
+
+
+def ablation(better: str, worse: str, what: str) -> Callable[[], Found]:
+    def found() -> Found:
+        runs = read("structure_ablation")["runs"]
+        pairs = [(f"{better} {seed}", f"{worse} {seed}") for seed in (0, 1)]
+        gap = repeated([_late(runs[a]) - _late(runs[b]) for a, b in pairs if {a, b} <= {*runs}])
+        return f"{what}: {gap.text()} %; 10 epochs, {ONCE}", verdict(gap)
+
+    return found
+
+
+def _late(run: dict[str, Any]) -> float:
+    return sum(line["accuracy"] for line in run["log"][-3:]) / 3
+
+
+def backbones() -> Found:
+    models = read("structure_backbones")["models"]
+    said = {n: m["trained"]["first three"]["thresholds"]["1"]["mean size"] for n, m in models.items()}
+    text = [said[n] for n in ("MiniLM", "stories15M") if n in said]
+    seen = [size for n, size in said.items() if n not in ("MiniLM", "stories15M")]
+    shown = ", ".join(f"{name} {size:.3f}" for name, size in said.items())
+    return f"{shown}; one model of each, no interval", verdict(*(Gap(size - max(seen)) for size in text))
+
+
+def residual_mlp() -> Found:
+    found = read("structure_residual_mlp")
+    many, before = (len(found[when]["units that come back"]) for when in ("after training", "before training"))
+    return f"{many} units come back after training, {before} before it; {ONCE}", verdict(
+        exact(many), Gap(many - before)
+    )
+
+
+def step_cost() -> Found:
+    added = read("structure_cifar")["curves"]["step"]["added percent"]
+    return f"{added:.1f} % of a step; the paper has no number to compare with", UNTESTED
+
+
+# -- disentangle
+
+
+def rows_of(table: str) -> dict[str, dict[str, Any]]:
+    return {row["method"]: row for row in read("disentangle_tables")[table]["rows"]}
+
+
+SAES = ("vanilla", "topk", "batch_topk", "jumprelu", "matryoshka", "archetypal", "matching_pursuit", "transcoder")
+
+
+def faithful() -> Found:
+    said, gaps = [], []
+    for table in ("table2-tin", "table2-dino"):
+        rows = rows_of(table)
+        mine, best = rows["elude"], max(rows[name]["r2"] for name in SAES if name in rows)
+        model = read("disentangle_tables")[table]["model"]
+        said.append(f"{model}: R² {mine['r2']:.4f}, best dictionary {best:.4f}")
+        changed = mine["output_difference"] != 0
+        gaps.append(exact(-1) if changed else exact(mine["r2"] - best))
+    return f"{'; '.join(said)}; outputs the same bit for bit", verdict(*gaps)
+
+
+def scores_above(key: str) -> Callable[[], Found]:
+    def found() -> Found:
+        said, gaps = [], []
+        for table in ("table2-tin", "table2-dino"):
+            rows = rows_of(table)
+            mine, whole, parts = (rows[name][key] for name in ("elude", "backbone", "random_partition"))
+            best = max((rows[name][key], name) for name in SAES if name in rows)
+            model = read("disentangle_tables")[table]["model"]
+            said.append(
+                f"{model}: sub-units {mine:.3f}, units {whole:.3f}, random parts {parts:.3f}, {best[1]} {best[0]:.3f}"
+            )
+            gaps += [Gap(mine - other) for other in (whole, parts, best[0])]
+        return f"{'; '.join(said)}; {ONCE}", verdict(*gaps)
+
+    return found
+
+
+def rank() -> Found:
+    said, gaps = [], []
+    for table in ("table2-tin", "table2-dino"):
+        ranking = read("disentangle_tables")[table]["ranking"]
+        spans = {
+            name: (rate, *ends)
+            for name, rate, ends in zip(*(ranking[k] for k in ("methods", "rates", "intervals")), strict=True)
+        }
+        mine = spans.pop("elude")
+        next_best = max(spans, key=lambda name: spans[name][0])
+        said.append(f"sub-units win {span(mine)}, the best of the others, {next_best}, {span(spans[next_best])}")
+        gaps.append(apart(mine, spans[next_best]))
+    return "coherence judge, no language model: " + "; ".join(said), verdict(*gaps)
+
+
+def stable() -> Found:
+    rows = read("disentangle_tables")["table4"]["rows"]
+    mine = {what: rows[f"ELUDe, other {what}: weights"]["stability"] for what in ("seeds", "tokens")}
+    best = max((rows[name]["stability"], name) for name in SAES)
+    gaps = [three_pairs(one, best[0]) for one in mine.values()]
+    seeds, tokens = (
+        f"{one[0]:.2f} over {what} ({gap.text()})" for (what, one), gap in zip(mine.items(), gaps, strict=True)
+    )
+    said = f"sub-units {seeds}, {tokens.replace('over tokens', 'over other tokens')}; "
+    return said + f"best dictionary ({best[1]}) {best[0][0]:.2f}; intervals over pairs of three runs", verdict(*gaps)
+
+
+def three_pairs(one: Sequence[float], other: Sequence[float]) -> Gap:
+    """Mean and deviation over the three pairs of three runs each: Student's interval of the difference."""
+    error = float(np.hypot(one[1], other[1])) / 2**0.5  # deviations divide by 3, errors of a mean by 3 less 1
+    half, gap = float(stats.t.ppf(0.975, 2)) * error, one[0] - other[0]
+    return Gap(gap, gap - half, gap + half)
+
+
+def table7() -> Found:
+    said, gaps = [], []
+    for model, one in read("disentangle_tables")["table7"].items():
+        rows = {name: row["ms"] for name, row in one["rows"].items()}
+        leaf, eom, whole = rows["ELUDe (leaf)"], rows["EOM"], rows["units, not split"]
+        said.append(f"{model}: leaf {leaf:.3f}, EOM {eom:.3f}, units {whole:.3f}")
+        gaps += [Gap(leaf - eom), Gap(eom - whole)]
+    return f"{'; '.join(said)}; eight units of a model, {ONCE}", verdict(*gaps)
+
+
+def steering() -> Found:
+    found = read("disentangle_steering")["class"]
+    down = found["suppress"]["sub-units of the concept"]["hit where 10% of others changed, less random"]
+    up = found["amplify"]["sub-units of the concept"]["drawn where 10% of others changed, less random"]
+    less, more = Gap(*(-value for value in (down[0], down[2], down[1]))), Gap(*up)
+    said = "where a tenth of other pictures change, against as many random sub-units: hits of the concept fall by "
+    return said + f"{less.text(digits=3)}, pictures drawn to it rise by {more.text(digits=4)}", verdict(less, more)
+
+
+def language_units() -> Found:
+    rows = {row["method"]: row for row in read("disentangle_language")["block 3"]["rows"]}
+    mine, whole = rows["elude"], rows["backbone"]
+    said = f"MS-Score {mine['ms']:.3f} against {whole['ms']:.3f}, loss {mine['loss']:.3f} against {whole['loss']:.3f}"
+    kept = exact(1) if mine["output_difference"] == 0 else exact(-1)
+    return f"{said}; {ONCE}", verdict(Gap(mine["ms"] - whole["ms"]), kept)
+
+
+# -- align
+
+
+def brain() -> Found:
+    one = read("align_brain")["210325"]
+    ours = one["constraint"][str(one["controls with"])]["R2 of seeds"]
+    alone = max(one[f"{name} alone"] for name in ("text", "contrast", "mae", "dino"))
+    gaps = [repeated([r2 - other for r2 in ours]) for other in (one["shuffled weights"], alone)]
+    said = f"R² {np.mean(ours):.3f}, ceiling {one['ceiling']:.2f}; above shuffled weights by {gaps[0].text(digits=3)}, "
+    return said + f"above the best network alone by {gaps[1].text(digits=3)} (three seeds)", verdict(*gaps)
+
+
+def constraint() -> Found:
+    found = {key: one["R2 of seeds"] for key, one in read("align_brain")["210325"]["constraint"].items()}
+    gaps = {key: repeated([a - b for a, b in zip(found[key], found["0.0"], strict=True)]) for key in ("1.0", "0.1")}
+    said = "; ".join(f"λ {key}: {np.mean(found[key]):.3f}, {gap.text(digits=3)}" for key, gap in gaps.items())
+    return f"without {np.mean(found['0.0']):.3f}; {said} (three seeds)", verdict(*gaps.values())
+
+
+def kept_segments() -> Found:
+    scores = read("align_segments")["scores"]["pets, figure and ground"]
+    said, gaps = [], []
+    for model, one in scores.items():
+        before, with_it, without = (
+            sum(one[k]) / len(one[k]) for k in ("before", "after, λ_eigen 1", "after, λ_eigen 0")
+        )
+        said.append(f"{model} {before:.2f}, {without:.2f}, {with_it:.2f}")
+        gaps += [Gap(before - without), Gap(with_it - without)]
+    return f"mean IoU before, after, after with the constraint: {'; '.join(said)}; {ONCE}", verdict(*gaps)
+
+
+def alike() -> Found:
+    one = read("align_brain")["210325"]
+    before, after = one["cosine before"]["same patch"], one["constraint"]["0.0"]["cosine after"]["same patch"]
+    other = one["constraint"]["0.0"]["cosine after"]["another patch"]
+    said = f"cosine of one patch in two networks {before:.3f} before, {after:.3f} after; another patch {other:.3f}; no interval"
+    return said, verdict(Gap(after - before), Gap(after - other))
+
+
+def one_colour() -> Found:
+    mixing = read("align_pictures")["mixing"]["after, λ_eigen 0"]
+    said = f"nearest neighbours of another network {mixing['another network']:.0%} (75 % if networks did not matter)"
+    return f"{said}; {ONCE}", verdict(Gap(mixing["another network"] - 0.75))
+
+
+def paths() -> Found:
+    gaps, said = [], []
+    for model, one in read("align_pictures")["transitions"].items():
+        step = one["steps"][one["widest"]]
+        said.append(f"{model} {step['true']:.2f} (exchanged masks {step['exchanged']:.2f})")
+        gaps.append(Gap(step["true"] - step["exchanged"]))
+    return f"total variation of figure and ground at the widest step: {'; '.join(said)}; {ONCE}", verdict(*gaps)
+
+
+# -- tokens
+
+
+def perturbed() -> Found:
+    said, gaps = [], []
+    for model, sets in read("tokens_perturbation")["table"].items():
+        for name, rows in sets.items():
+            gap = Gap(*(rows["tokens, sum"]["mask"]["positive - negative"][key] for key in ("value", "low", "high")))
+            said.append(f"{model}, {name}: {gap.text(digits=1)}")
+            gaps.append(gap)
+    return "positive less negative, masks: " + "; ".join(said), verdict(*gaps)
+
+
+def segment_level() -> Found:
+    scores = read("tokens_segments")["scores"]["dinov2s_saliency"]["voc_animals"]
+    mine, kmeans, shuffled = (
+        scores[name]["over the data set"]["mIoU"]
+        for name in ("tokens, sum", "k-means of features", "tokens, sum, shuffled weights")
+    )
+    said = (
+        f"{span(mine, 100, 1)}; k-means of features {span(kmeans, 100, 1)}; shuffled weights {span(shuffled, 100, 1)}"
+    )
+    return said, verdict(apart(mine, shuffled), apart(mine, kmeans))
+
+
+def learned_w() -> Found:
+    scores = read("tokens_segments")["scores"]["dinov2s_saliency"]
+    gaps, said = [], []
+    for name in ("voc_animals", "pets", "camvid"):
+        a, b = (scores[name][row]["over the data set"]["mIoU"] for row in ("tokens, learned", "tokens, sum"))
+        said.append(f"{name} {span(a, 100, 1)} against {span(b, 100, 1)}")
+        gaps.append(apart(a, b))
+    return "learned w against the sum: " + "; ".join(said), verdict(*gaps)
+
+
+def deeper() -> Found:
+    rows = read("tokens_layers")["itiou"]["dinov2s_saliency"]["voc_animals"]
+    values = {block: rows[f"objects, block {block}"]["at 0.2"] for block in (0, 3, 7, 11)}
+    said = "; ".join(f"block {block} {span(value)}" for block, value in values.items())
+    return said, verdict(*(apart(later, earlier) for earlier, later in pairwise(values.values())))
+
+
+def itiou_level() -> Found:
+    row = read("tokens_layers")["itiou"]["dinov2s_saliency"]["voc_animals"]["block 11"]
+    value, low, high = row["at 0.2"]
+    said = f"{span(row['at 0.2'])}, which {'has' if low <= 0.395 <= high else 'has not'} the paper's number within; "
+    above = Gap(value - row["full mask"], low - row["full mask"], high - row["full mask"])
+    return said + f"a mask that covers everything {row['full mask']:.2f}", verdict(
+        exact(1) if low <= 0.395 <= high else exact(-1), above
+    )
+
+
+def words() -> Found:
+    at = read("tokens_language")["about"]["rates"].index(0.2)
+    kinds = read("tokens_language")["comprehensiveness"].items()
+    gaps = {kind: Gap(*rows["tokens, sum"]["value - random"][at]) for kind, rows in kinds}
+    said = "; ".join(f"{kind}: {gap.text()} at 20 %" for kind, gap in gaps.items())
+    return "above random words, " + said, verdict(*gaps.values())
