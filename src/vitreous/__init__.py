@@ -34,6 +34,8 @@ if TYPE_CHECKING:
     from vitreous.datasets.algonauts import algonauts as algonauts
     from vitreous.dictionary_comparison import DictionaryComparison as DictionaryComparison
     from vitreous.dictionary_comparison import compare_dictionaries as compare_dictionaries
+    from vitreous.engine import open_engine as open_engine
+    from vitreous.errors import EngineError as EngineError
     from vitreous.errors import ImageError as ImageError
     from vitreous.errors import JudgeError as JudgeError
     from vitreous.errors import ModelError as ModelError
@@ -123,6 +125,7 @@ _PUBLIC = {
     "Dictionary": "baselines.dictionaries",
     "DictionaryComparison": "dictionary_comparison",
     "Disentanglement": "lenses.disentangle",
+    "EngineError": "errors",
     "Examination": "examination",
     "Family": "models.family",
     "Grid": "axes",
@@ -190,6 +193,7 @@ _PUBLIC = {
     "object_mask": "lenses.tokens_segments",
     "object_masks": "baselines.masks",
     "open_attention": "attention",
+    "open_engine": "engine",
     "open_run": "examination",
     "patch": "hooks",
     "patch_features": "baselines.kmeans_features",
