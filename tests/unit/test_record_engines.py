@@ -168,6 +168,7 @@ def test_parts_give_the_whole_in_order_and_other_errors_are_not_hidden():
 
     with pytest.raises(RuntimeError, match="shapes do not fit"):
         Parts()(broken, torch.arange(4))
+
     def never(x):
         raise MemoryError
 

@@ -31,7 +31,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from tqdm.auto import tqdm  # type: ignore[import-untyped]
 
-from vitreous.engine import Engine, Here, open_engine
+from vitreous.engine import Engine, Here, Ranks, open_engine
 from vitreous.errors import SettingsError
 from vitreous.kernels.density import METHODS
 from vitreous.kernels.density_rule import SELECTIONS
@@ -86,8 +86,9 @@ def disentangle(
     unit come out. With `out` the finding is saved there, and a run that was killed goes on where it was; processes with
     the same arguments and the same folder share the work.
 
-    `engine` says who splits units: "local" this process, "local:4" workers, "ray" a cluster. `device` is where: by default the GPU that the model
-    lies on, or else the cores of the machine, with code made for them; "cpu" runs a GPU's code there.
+    `engine` says who splits units: "local" this process, "local:4" workers, "ray" a cluster; under "torchrun" all
+    processes share the folder `out`. `device` is where: by default the GPU that the model lies on, or else the cores of
+    the machine, with code made for them; "cpu" runs a GPU's code there.
 
     >>> finding = vt.disentangle(subject, images)
     >>> finding.expansion, finding.subunits(31), finding.subunit_top.images[finding.subunits(31)]
@@ -152,7 +153,7 @@ def _route(
 def _splits(route: Route, options: Options, runner: Engine, claims: Claims) -> Iterator[tuple[int, UnitSplit]]:
     """The strongest rows are looked for here, in one pass for many units; workers are given units with theirs."""
     tops = claims.taken(route.top(claims.free, options.top_k))
-    if isinstance(runner, Here):
+    if isinstance(runner, Here | Ranks):  # processes of torchrun share the folder
         return route.splits(tops, options, EXAMPLES)
     return runner.map(SplitOne(route, options, EXAMPLES), map(UnitTop.on_host, tops), gpu=route.on_gpu)
 

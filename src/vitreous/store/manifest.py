@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from vitreous.axes import Grid
-from vitreous.errors import StoreError
+from vitreous.errors import StoreError, VitreousError
 from vitreous.places import Bucket
 
 FORMAT, VERSION = "vitreous-store", 1
@@ -151,6 +151,8 @@ def read_manifest(folder: Path | Bucket) -> Manifest:
         raw = json.loads(folder.read(MANIFEST) if isinstance(folder, Bucket) else (folder / MANIFEST).read_bytes())
     except FileNotFoundError:
         raise StoreError("no store here: there is no manifest.json", given=str(folder)) from None
+    except VitreousError:
+        raise
     except (OSError, ValueError, RecursionError) as error:
         raise StoreError(f"damaged manifest: {path} cannot be read: {error}", remedy=DAMAGED) from None
     if not isinstance(raw, dict) or raw.get("format") != FORMAT:
