@@ -4,7 +4,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: front demo test chromium test-browser test-all test-peers bench docs lint clean
+.PHONY: front demo test chromium test-browser test-all test-peers fault-bench bench docs lint clean
 
 $(READY): pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Python 3.11 or newer is needed: make PYTHON=python3.12"; exit 1; }
@@ -32,6 +32,9 @@ test-browser: $(READY) chromium  ## the pages in Chromium
 
 test-all: $(READY)  ## also the slow tests and those on real data
 	$(BIN)/python -m pytest -m "not peers"
+
+fault-bench: $(READY)  ## kills, full disks and cut files during every stage, ten rounds in a row
+	$(BIN)/python -m pytest tests/faults tests/unit/test_record_kill.py -m "slow or not slow" -x
 
 test-peers: $(READY)  ## the same numbers as grad-cam, quantus and captum
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dev,peers]'

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from object_server import Door, ObjectServer
 from test_record_engines import SETTINGS, SITES, files, subject_and_images
 
 import vitreous as vt
@@ -22,7 +23,6 @@ from vitreous.recording import record
 fsspec = pytest.importorskip("fsspec", reason="the extra 'cloud' is not installed")
 pytest.importorskip("s3fs", reason="the extra 'cloud' is not installed")
 pytest.importorskip("moto", reason="moto, the S3 server of these tests, is not installed")
-from object_server import Door, ObjectServer
 
 pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning")
 

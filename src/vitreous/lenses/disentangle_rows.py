@@ -156,7 +156,7 @@ def open_rows(
     if isinstance(source, Store):
         return _from_store(owner, layer, source, tokens, seed)
     _check_pass(owner, source)
-    if not (folder / READY).exists():
+    if not _whole(folder, inputs):
         _write(owner, layer, source, tokens, seed, folder, progress)
     positions = json.loads((folder / READY).read_bytes())["positions"]
     images, kept = _choose(positions, _lengths(source, positions), tokens, seed)
@@ -249,6 +249,14 @@ def _check_pass(subject: Subject, source: ImageSet | TextSet) -> None:
             given=f"hooks on {', '.join(subject.hooked[:3])}",
             remedy="disentangle outside of the with; finding.remove(subject) takes out what was applied",
         )
+
+
+def _whole(folder: Path, inputs: int) -> bool:
+    """Whether rows were written to their end, and are as long as they were then."""
+    if not (folder / READY).exists() or not (folder / FILE).exists():
+        return False
+    rows = json.loads((folder / READY).read_bytes())["rows"]
+    return (folder / FILE).stat().st_size == rows * inputs * np.dtype(np.float32).itemsize
 
 
 def _write(
