@@ -21,16 +21,14 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 import torch.nn.functional as F
-from scipy.ndimage import binary_dilation
+from scipy.stats import beta
+from sklearn.metrics import roc_auc_score
 from torch import Tensor, nn
 
 import vitreous as vt
-from vitreous.auditing.effects import measure
-from vitreous.evidence.selectivity import auc
 from vitreous.models.bundled import load_bundled
-from vitreous.provenance import json_bytes, replace_file
+from vitreous.provenance import json_bytes, machine, replace_file, versions
 from vitreous.scenery import render_scene
-from vitreous.subunits.layers import find_layer
 
 RUNS = Path("runs") / "audit_scenes"
 OUT = Path(__file__).parent / "results" / "audit_scenes"
@@ -39,15 +37,38 @@ WARM = ("red", "orange", "yellow", "pink", "brown")
 CLASSES = ("cold", "warm")
 KINDS = ("marker", "colour", "texture", "background", "corner")
 STRENGTHS = (1.0, 0.8, 0.9, 0.0, 0.5)  # in the order of training
-CLEAN = 12
+AGAIN = STRENGTHS[:3]  # a second training each
+CLEAN = 20
 STEPS, BATCH, RATE = 100, 32, 4e-4
 AUDITED, EVALUATED = 300, 600
-SITE = "blocks.-1.mlp.out"
-SPLIT = {"tokens_per_image": 16, "top_k": 960, "min_cluster_size": 80}  # what vt.audit takes for 300 pictures
-CORRECTION = "fdr_bh"
-RIM = 3  # pixels
-ENOUGH = 0.7  # AUC from which on the first row is said to tell the cue
-FIRST = 8
+SITES = ("blocks.-1.attn.out", "blocks.-1.mlp.out")  # what the last block writes
+TOLD = 0.7  # a part stands for the cue if it tells cue from none at least so well, and better than it tells the classes
+RELIES = 0.1  # gap from which on a model is said to take the shortcut
+VARIANTS: dict[str, dict[str, Any]] = {
+    "sub-units": {"masks": "masks"},
+    "units": {"masks": "masks", "split": False},
+    "exact masks": {"masks": "masks", "split": False, "rim": 0},
+    "no masks": {"split": False},
+}
+INTRO = (
+    f"Audited: what the last block writes ({', '.join(SITES)}), {AUDITED} pictures with masks. The first part is the",
+    f"right one if it tells cue from none with an AUC of {TOLD} or more and better than it tells the classes, on",
+    f"{EVALUATED} pictures where the two are independent; its rank is that of the first such part. How many parts are",
+    "switched off is chosen on the audited pictures alone, by what is left of the label where the object is painted",
+    "over; accuracies are of the independent pictures. Gap: accuracy where the cue agrees with the label minus that",
+    "where it lies, before; it says how much a model takes the shortcut. Data in `audit_scenes.json`.",
+)
+SUMMARY = (
+    "models",
+    "right concept first",
+    "its median rank",
+    "undivided units",
+    "units, no masks",
+    "an alarm",
+    "worst group",
+)
+DETAILS = ("cue", "strength", "seed", "gap", "first tells cue / class", "rank", "alarms", "switched off", "accuracy")
+DETAILS += ("worst group", "worst group, units")
 
 
 class Plan(NamedTuple):
@@ -74,7 +95,7 @@ class Drawn(NamedTuple):
 
 def plans() -> list[Plan]:
     """All models; clean ones are spread among the others, so that a part of the list is a fair part."""
-    planted = [Plan(kind, s, 10 * k + j) for j, s in enumerate(STRENGTHS) for k, kind in enumerate(KINDS)]
+    planted = [Plan(kind, s, 10 * k + j) for j, s in enumerate(STRENGTHS + AGAIN) for k, kind in enumerate(KINDS)]
     clean = [Plan("clean", 0.0, 100 + k) for k in range(CLEAN)]
     return planted[:10] + clean[:6] + planted[10:15] + clean[6:] + planted[15:]
 
@@ -208,9 +229,9 @@ def group_accuracies(right: np.ndarray, drawn: Drawn) -> dict[str, float]:
     return found
 
 
-def train_all(runs: Path) -> None:
+def train_all(runs: Path, share: int, of: int) -> None:
     runs.mkdir(parents=True, exist_ok=True)
-    for plan in plans():
+    for plan in plans()[share::of]:
         path = runs / f"{plan.name}.safetensors"
         if path.exists():
             continue
@@ -224,51 +245,58 @@ def train_all(runs: Path) -> None:
 
 # -- audits
 
-SITES = ("blocks.-1.attn.out", "blocks.-1.mlp.out")  # what the last block writes
-TOLD = 0.7  # a part stands for the cue if it tells cue from none at least so well, and better than it tells the classes
-
 
 def audit_one(plan: Plan, path: Path) -> dict[str, Any]:
     """Everything that the tables need of one model."""
     subject = load(plan, path)
     images = as_images(draw(plan, 1, AUDITED, plan.strength), "audited")
     fair = draw(plan, 2, EVALUATED, 0.0)
+    right = predict(subject, fair) == fair.labels
+    agree = fair.cue == fair.labels.astype(bool)
     start = time.perf_counter()
-    found: dict[str, Any] = {"name": plan.name, "kind": plan.kind, "strength": plan.strength, "seed": plan.seed}
-    sweep = vt.audit_sites(subject, images, SITES, masks="masks", confirm=0, progress=False)
-    found |= {"alarms": len(sweep.alarms), "parts": len(sweep.rows), "seconds": time.perf_counter() - start}
-    found["shuffled"] = sum(one.controls["alarms with shuffled labels"] for one in sweep.findings)
-    for name, asked in (("units", {"split": False}), ("no masks", {"masks": None})):
-        other = vt.audit_sites(subject, images, SITES, confirm=0, progress=False, **{"masks": "masks"} | asked)
-        found[name] = {"alarms": len(other.alarms)} | first_told(other, subject, fair, plan)
-        found[name] |= switched(other, subject, fair) if name == "units" and other.alarms else {}
-    return found | first_told(sweep, subject, fair, plan) | (switched(sweep, subject, fair) if sweep.alarms else {})
+    found: dict[str, Any] = plan._asdict() | {"groups": group_accuracies(right, fair)}
+    found["gap"] = None if plan.kind == "clean" else float(right[agree].mean() - right[~agree].mean())
+    for name, asked in VARIANTS.items():
+        sweep = vt.audit_sites(subject, images, SITES, confirm=0, progress=False, **asked)
+        row: dict[str, Any] = {"alarms": len(sweep.alarms), "parts": len(sweep.rows)}
+        row["shuffled"] = sum(one.controls["alarms with shuffled labels"] for one in sweep.findings)
+        row |= told(sweep, subject, fair)
+        found[name] = row | (switched(sweep, subject, fair) if sweep.alarms and "masks" in asked else {})
+    return found | {"seconds": time.perf_counter() - start}
 
 
-def first_told(sweep: Any, subject: vt.Subject, fair: Drawn, plan: Plan) -> dict[str, Any]:
-    """What the first row's activation tells in pictures whose cue and class are independent."""
+def told(sweep: Any, subject: vt.Subject, fair: Drawn) -> dict[str, Any]:
+    """What the rows' activations tell in pictures whose cue and class are independent.
+
+    `right`: whether the first row stands for the cue; `rank` of the first one that does, None if none does.
+    """
+    cue, label = {}, {}
+    for finding in sweep.findings:
+        values = activations(finding, subject, fair)
+        for row, column in zip(finding.rows, values.T, strict=True):
+            label[finding.site, row.id] = either(column, fair.labels == 1)
+            cue[finding.site, row.id] = either(column, fair.cue) if fair.cue.any() else 0.5
+    keys = [(site, row.id) for site, row in sweep.rows]
+    stands = [cue[key] >= max(TOLD, label[key]) for key in keys]
     site, row = sweep.rows[0]
-    finding = sweep[site]
-    at = finding.rows.index(row)
-    weight, bias = finding.parts.weight[at], float(finding.parts.bias[at])
-    layer = f"{finding.layer['path']}:in"
-    x = standard(fair.images, subject.preprocess)
-    with torch.no_grad(), vt.capture(subject, layer, stop=True) as seen:
-        a = []
-        for part in x.split(100):
-            subject(part)
-            a.append(seen[layer][:, 0].numpy() @ weight + bias)  # the class token, which the head reads
-    values = np.concatenate(a)
-    told = {"cue": either(values, fair.cue) if plan.kind != "clean" else float("nan")}
-    told["class"] = either(values, fair.labels == 1)
-    right = plan.kind != "clean" and told["cue"] >= TOLD and told["cue"] > told["class"]
-    return {"first": f"{site} {row.name}", "suspicion": row.suspicion, "auc": told, "right": bool(right)}
+    found = {"first": f"{site} {row.name}", "suspicion": row.suspicion, "cue": cue[keys[0]], "class": label[keys[0]]}
+    return found | {"right": stands[0], "rank": stands.index(True) + 1 if any(stands) else None, "stand": sum(stands)}
+
+
+@torch.no_grad()
+def activations(finding: vt.AuditFinding, subject: vt.Subject, fair: Drawn) -> np.ndarray:
+    """(picture, row) at the class token, which the head reads."""
+    assert subject.preprocess is not None
+    layer, parts = f"{finding.layer['path']}:in", []
+    with vt.capture(subject, layer, stop=True) as seen:
+        for x in standard(fair.images, subject.preprocess).split(100):
+            subject(x)
+            parts.append(seen[layer][:, 0].numpy())
+    return np.concatenate(parts) @ finding.parts.weight.T + finding.parts.bias
 
 
 def either(values: np.ndarray, present: np.ndarray) -> float:
     """Area under the curve, whichever way round."""
-    from sklearn.metrics import roc_auc_score
-
     found = float(roc_auc_score(present, values))
     return max(found, 1 - found)
 
@@ -282,12 +310,14 @@ def switched(sweep: Any, subject: vt.Subject, fair: Drawn) -> dict[str, Any]:
     return found | ({} if groups is None else {"worst": table["worst group"]})
 
 
-def audit_all(runs: Path, part: int, of: int) -> None:
-    for plan in plans()[part::of]:
+def audit_all(runs: Path, share: int, of: int) -> None:
+    """Every `of`-th model, so that several processes can share the work; what is there is kept."""
+    for plan in plans()[share::of]:
         path, out = runs / f"{plan.name}.safetensors", runs / f"{plan.name}.json"
         if path.exists() and not out.exists():
-            replace_file(out, json_bytes(audit_one(plan, path)))
-            print(plan.name, "audited", flush=True)
+            found = audit_one(plan, path)
+            replace_file(out, json_bytes(found))
+            print(plan.name, f"{found['seconds']:.0f} s", found["sub-units"], flush=True)
 
 
 # -- tables
@@ -301,192 +331,85 @@ def interval(hits: int, of: int) -> str:
 
 
 def tables(runs: Path) -> None:
-    rows = [
-        json.loads((runs / f"{plan.name}.json").read_text())
-        for plan in plans()
-        if (runs / f"{plan.name}.json").exists()
-    ]
+    files = [runs / f"{plan.name}.json" for plan in plans()]
+    rows = [json.loads(file.read_text()) for file in files if file.exists()]
     about = {
         "command": "python studies/audit_scenes.py train; python studies/audit_scenes.py audit",
-        "models": len(rows),
+        "machine": machine(),
     }
-    about |= {"machine": machine(), "versions": versions(), "sites": SITES, "told": TOLD, "rows": rows}
+    about |= {"versions": versions(), "models": len(rows), "sites": SITES, "told": TOLD, "relies": RELIES, "rows": rows}
     replace_file(OUT.with_suffix(".json"), json_bytes(about))
-    OUT.with_suffix(".md").write_text("\n".join(written(rows)) + "\n")
+    replace_file(OUT.with_suffix(".md"), ("\n".join(written(rows)) + "\n").encode())
 
 
 def written(rows: list[dict[str, Any]]) -> list[str]:
-    lines = ["# Planted shortcuts in classifiers of scenes", "", *__doc__.split("\n\n")[2].splitlines(), ""]
-    lines += [
-        f"Audited: what the last block writes ({', '.join(SITES)}), {AUDITED} pictures with masks, split units. Right:"
-    ]
-    lines += [
-        f"the first part tells cue from none with an AUC of {TOLD} or more and better than it tells the classes, on"
-    ]
-    lines += [
-        f"{EVALUATED} pictures where the two are independent. How many parts are switched off is chosen on the audited"
-    ]
-    lines += [
-        "pictures alone, by what is left of the label where the object is painted over. Data in `audit_scenes.json`.",
-        "",
-    ]
-    lines += [
-        "| strength | right concept first | undivided units | without masks | models with an alarm | worst group |"
-    ]
-    lines += ["| --- | --- | --- | --- | --- | --- |"]
-    for strength in (1.0, 0.9, 0.8, 0.5, 0.0):
-        some = [row for row in rows if row["kind"] != "clean" and row["strength"] == strength]
-        if some:
-            lines.append(f"| {strength} | " + " | ".join(cells(some)) + " |")
+    planted = [row for row in rows if row["kind"] != "clean"]
+    lines = ["# Planted shortcuts in classifiers of scenes", "", *__doc__.split("\n\n")[2].splitlines(), "", *INTRO, ""]
+    lines += header(SUMMARY)
+    some = {f"strength {s:g}": [row for row in planted if row["strength"] == s] for s in sorted(set(STRENGTHS))[::-1]}
+    some[f"gap of {RELIES} or more"] = [row for row in planted if row["gap"] >= RELIES]
+    lines += [f"| {name} | " + " | ".join(cells(these)) + " |" for name, these in some.items() if these]
+    lines += ["", *false_alarms(rows), ""]
+    lines += header(DETAILS)
+    order = sorted(rows, key=lambda r: (r["kind"], -r["strength"], r["seed"]))
+    return lines + ["| " + " | ".join(detail(row)) + " |" for row in order]
+
+
+def header(names: tuple[str, ...]) -> list[str]:
+    return ["| " + " | ".join(names) + " |", "| --- " * len(names) + "|"]
+
+
+def false_alarms(rows: list[dict[str, Any]]) -> list[str]:
+    """Of models that have nothing to find, by variant."""
     clean = [row for row in rows if row["kind"] == "clean"]
-    quiet = [row for row in rows if row["kind"] == "clean" or row["strength"] == 0.0]
-    lines += [
-        "",
-        f"False alarms: clean models {interval(sum(bool(r['alarms']) for r in clean), len(clean))}; with those whose",
-    ]
-    lines += [
-        f"cue goes with no class {interval(sum(bool(r['alarms']) for r in quiet), len(quiet))}. With shuffled labels"
-    ]
-    lines += [f"{interval(sum(r['shuffled'] > 0 for r in rows), len(rows))} of all models.", ""]
-    lines += [
-        "| cue | strength | first tells cue / class | alarms | switched off | accuracy | worst group | worst, units |"
-    ]
-    lines += ["| --- | --- | --- | --- | --- | --- | --- | --- |"]
-    for row in sorted(rows, key=lambda r: (r["kind"], -r["strength"], r["seed"])):
-        lines.append("| " + " | ".join(detail(row)) + " |")
+    quiet = clean + [row for row in rows if row["kind"] != "clean" and row["strength"] == 0.0]
+    lines = ["| false alarms | clean models | and those whose cue goes with no class | shuffled labels, all models |"]
+    lines += ["| --- | --- | --- | --- |"]
+    for name in [name for name, asked in VARIANTS.items() if asked.get("masks")]:
+        counts = [interval(sum(bool(r[name]["alarms"]) for r in some), len(some)) for some in (clean, quiet)]
+        counts.append(interval(sum(r[name]["shuffled"] > 0 for r in rows), len(rows)))
+        lines.append(f"| {name} | " + " | ".join(counts) + " |")
     return lines
 
 
 def cells(some: list[dict[str, Any]]) -> list[str]:
-    hit = [
-        interval(sum(pick["right"] for pick in picks), len(some))
-        for picks in (some, [r["units"] for r in some], [r["no masks"] for r in some])
-    ]
-    worst = [row["worst"] for row in some if "worst" in row]
-    before, after = (float(np.mean([w[k] for w in worst])) if worst else float("nan") for k in (0, 1))
-    return [*hit, interval(sum(bool(row["alarms"]) for row in some), len(some)), f"{before:.3f} -> {after:.3f}"]
+    hits = [interval(sum(row[name]["right"] for row in some), len(some)) for name in ("sub-units", "units", "no masks")]
+    ranks = [row["sub-units"]["rank"] or row["sub-units"]["parts"] for row in some]
+    worst = [row["sub-units"].get("worst") or [min(row["groups"].values())] * 2 for row in some]
+    before, after = np.mean(worst, 0)
+    alarms = interval(sum(bool(row["sub-units"]["alarms"]) for row in some), len(some))
+    return [hits[0], f"{np.median(ranks):g}", *hits[1:], alarms, f"{before:.3f} -> {after:.3f}"]
 
 
 def detail(row: dict[str, Any]) -> list[str]:
     def moved(pair: list[float] | None) -> str:
         return "" if pair is None else f"{pair[0]:.3f} -> {pair[1]:.3f}"
 
-    told = (
-        f"{row['auc']['cue']:.2f} / {row['auc']['class']:.2f}"
-        if row["kind"] != "clean"
-        else f"- / {row['auc']['class']:.2f}"
-    )
-    strength = "" if row["kind"] == "clean" else str(row["strength"])
-    return [
-        row["kind"],
-        strength,
-        told,
-        f"{row['alarms']} of {row['parts']}",
-        str(row.get("switched", 0)),
-        moved(row.get("all")),
-        moved(row.get("worst")),
-        moved(row["units"].get("worst")),
-    ]
-
-
-# -- audits
-
-
-def grown(objects: np.ndarray, by: int) -> np.ndarray:
-    """Masks with a rim of `by` pixels: soft edges and shadows of objects lie outside of the exact mask."""
-    return np.stack([binary_dilation(mask, iterations=by) for mask in objects])
-
-
-def variants(drawn: Drawn) -> dict[str, dict[str, Any]]:
-    """What the audits of one model differ in."""
-    return {
-        "exact masks": {"masks": list(drawn.objects)},
-        "grown masks": {"masks": list(grown(drawn.objects, RIM))},
-        "no masks": {"masks": None},
-        "whole units": {"masks": list(grown(drawn.objects, RIM)), "split": False},
-    }
-
-
-def either_way(values: np.ndarray, there: np.ndarray) -> float:
-    """AUC, whichever direction is the better one; NaN if all pictures are alike."""
-    area = float(np.ravel(auc(values[:, None].astype(np.float64), there[:, None].astype(bool)))[0])
-    return max(area, 1 - area)
-
-
-def concept(finding: vt.AuditFinding, subject: vt.Subject, images: vt.ImageSet, drawn: Drawn) -> dict[str, Any]:
-    """What the first row tells apart on pictures whose cue and class are independent, and whether that is the cue."""
-    first, layer = finding.parts.some(np.array([0])), find_layer(subject, finding.site)
-    assert finding.head is not None
-    effects = measure(subject, finding.head, layer, first, images, prefix=finding.layer["prefix"])
-    values = effects.activations[:, 0]
-    cue, label = (either_way(values, there) for there in (drawn.cue, drawn.labels))
-    return {"cue": round(cue, 4), "class": round(label, 4), "right": bool(cue >= ENOUGH and cue > label)}
-
-
-def switched(finding: vt.AuditFinding, subject: vt.Subject, images: vt.ImageSet, drawn: Drawn) -> dict[str, Any]:
-    """Accuracy and worst group before and after, with all alarms and with the first rows switched off."""
-    bare, groups = replace(finding, subject=None), np.where(drawn.cue, "cue", "none")
-    chosen = {"all alarms": finding.alarms, f"first {FIRST}": finding.alarms[:FIRST]}
-    found = {}
-    for name, rows in chosen.items():
-        if rows:
-            table = bare.switch_off(rows).before_after(subject, images, head=finding.head, groups=groups)
-            parts = ("all pictures", "worst group")
-            found[name] = {part: [round(v, 4) for v in table[part]] for part in parts} | {"rows": len(rows)}
-    return found
-
-
-def audit_one(plan: Plan, path: Path) -> dict[str, Any]:
-    """All audits of one model; sub-units are split once and shared."""
-    subject = load(plan, path)
-    audited, evaluated = draw(plan, 1, AUDITED, plan.strength), draw(plan, 2, EVALUATED, 0.0)
-    images, others = as_images(audited, f"{plan.name}-audited"), as_images(evaluated, f"{plan.name}-evaluated")
-    split = vt.disentangle(subject, images, SITE, **SPLIT, seed=0, progress=False)
-    right = predict(subject, evaluated) == evaluated.labels
-    found: dict[str, Any] = plan._asdict() | {"groups": group_accuracies(right, evaluated)}
-    agree = evaluated.cue == evaluated.labels.astype(bool)
-    found["reliance"] = None if plan.kind == "clean" else round(float(right[agree].mean() - right[~agree].mean()), 4)
-    for name, settings in variants(audited).items():
-        given = None if settings.get("split") is False else split
-        made = vt.audit(
-            subject, images, SITE, disentanglement=given, confirm=0, correction=CORRECTION, progress=False, **settings
-        )
-        first = made.rows[0]
-        row = {"alarms": len(made.alarms), "tested": len(made.rows), "suspicion": round(first.suspicion, 4)}
-        row |= {"first": first.name, "kind": first.kind, "corrected": first.corrected, "alarm": first.alarm}
-        row |= {"shuffled": made.controls["alarms with shuffled labels"]}
-        if plan.kind != "clean":
-            row["auc"] = concept(made, subject, others, evaluated)
-        found[name] = row | {"off": switched(made, subject, others, evaluated)}
-    return found
-
-
-def audit_all(runs: Path, share: int, of: int) -> None:
-    """Every `of`-th model, so that several processes can share the work; what is there is kept."""
-    for plan in plans()[share::of]:
-        path, out = runs / f"{plan.name}.safetensors", runs / f"{plan.name}.json"
-        if path.exists() and not out.exists():
-            start = time.perf_counter()
-            found = audit_one(plan, path)
-            replace_file(out, json_bytes(found))
-            print(plan.name, f"{time.perf_counter() - start:.0f} s", found["exact masks"], flush=True)
+    main, clean = row["sub-units"], row["kind"] == "clean"
+    said = ["", "", f"- / {main['class']:.2f}", ""]
+    if not clean:
+        first = f"{main['cue']:.2f} / {main['class']:.2f}"
+        said = [str(row["strength"]), f"{row['gap']:+.2f}", first, str(main["rank"] or "none")]
+    ends = [f"{main['alarms']} of {main['parts']}", str(main.get("switched", 0))]
+    ends += [moved(main.get("all")), moved(main.get("worst")), moved(row["units"].get("worst"))]
+    return [row["kind"], said[0], str(row["seed"]), *said[1:], *ends]
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("step", choices=("train", "audit", "tables"))
     parser.add_argument("--runs", type=Path, default=RUNS)
-    parser.add_argument("--share", type=int, nargs=2, default=(0, 1), metavar=("K", "N"), help="every N-th model from K")
+    parser.add_argument(
+        "--share", type=int, nargs=2, default=(0, 1), metavar=("K", "N"), help="every N-th model from K"
+    )
     args = parser.parse_args()
     torch.set_num_threads(1)
     if args.step == "train":
-        train_all(args.runs)
+        train_all(args.runs, *args.share)
     elif args.step == "audit":
         audit_all(args.runs, *args.share)
     else:
-        from audit_scenes_tables import write
-
-        write(args.runs, OUT)
+        tables(args.runs)
 
 
 if __name__ == "__main__":

@@ -30,7 +30,7 @@ from vitreous.views.subunits import SplitPictures, subunit_overview, subunit_sec
 REGIONS, SHOWN = 4, 4  # regions and pictures in a mosaic by region
 
 if TYPE_CHECKING:
-    from vitreous.auditing import AuditFinding, Masks
+    from vitreous.auditing import AuditFinding, SwitchOff
     from vitreous.dictionary_comparison import DictionaryComparison
     from vitreous.images import ImageSet
     from vitreous.labels import Labels
@@ -292,34 +292,25 @@ def disentangle_report(
     return path
 
 
-def audit_report(
-    finding: AuditFinding, out: str | Path, *, masks: Masks = None, shown: int = 6, progress: bool = True
-) -> Path:
-    """Writes `report.html`, `run.json` and the audit into `out`, and `switch_off.safetensors` if there are alarms.
+def audit_report(finding: AuditFinding, out: str | Path, *, patch: SwitchOff | None = None, shown: int = 6) -> Path:
+    """Writes `report.html`, `run.json` and the audit into `out`, and `patch.safetensors` if there are alarms.
 
-    The first `shown` parts have a card with pictures. Where the object was painted over, it is shown painted over too:
-    with `masks` as `vt.audit` takes them, one for each audited picture, or the pictures' own.
+    The first `shown` parts have a card with pictures. Where the object was painted over, it is shown painted over too.
+    `patch` is a measured one that the page tells of; without it all alarms are switched off.
 
     >>> vt.audit_report(vt.audit(subject, images, masks="masks"), "audit")
     """
-    from vitreous.auditing import _masks as input_maps
-    from vitreous.auditing.ranking import OUTSIDE
-
     if shown < 1:
         raise SettingsError("a page shows at least one part", given=shown)
     subject, images = finding.subject, finding.images
-    if finding.basis == OUTSIDE and masks is None and images is not None and len(images) and images[0].mask is not None:
-        masks = "masks"
     said = {**finding.settings, "site": finding.site, "basis": finding.basis, "shown": shown}
     inputs = {"layer": finding.layer["layer"]} | ({} if images is None else {"pictures": images.fingerprint})
     first = sorted(range(len(finding)), key=lambda k: not finding.rows[k].alarm)[:shown]
     out = Path(out)
     with start_run(out, "audit", said, seeds={"seed": int(finding.settings.get("seed", 0))}, inputs=inputs) as run:
-        maps = None
-        if finding.basis == OUTSIDE and subject is not None and images is not None:
-            maps = input_maps(subject, images, images, masks, progress)
-        cards = part_cards(finding, first, maps)
-        patch = finding.switch_off() if finding.alarms else None
+        cards = part_cards(finding, first, finding.masks)
+        if patch is None and finding.alarms:
+            patch = finding.switch_off()
         finding.save(out)
         if patch is not None:
             patch.save(out / PATCH)

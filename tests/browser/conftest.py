@@ -13,6 +13,9 @@ from browser_flags import FLAGS, find_chromium
 from made_site import Plan, write_made_site
 from opened_page import Opened, opened
 from playwright.sync_api import Browser, sync_playwright
+from threadpoolctl import threadpool_limits
+
+import vitreous as vt
 
 
 @pytest.fixture(scope="session")
@@ -24,6 +27,17 @@ def chromium() -> Iterator[Browser]:
         browser = play.chromium.launch(executable_path=path, args=list(FLAGS))
         yield browser
         browser.close()
+
+
+@pytest.fixture(scope="session")
+def run(tmp_path_factory) -> Path:
+    """Two bundled models on a few scenes, with little of everything."""
+    folder = tmp_path_factory.mktemp("explored") / "run"
+    models = ["bundled:scenes-text", "bundled:scenes-mae"]
+    scenes = vt.scenes(20, size=64, seed=3)
+    with threadpool_limits(1):  # so little work only waits for its own threads
+        vt.examine(models, scenes, folder, blocks=[7], units=4, close=4, eigenvectors=8, progress=False)
+    return folder
 
 
 @pytest.fixture(scope="session")

@@ -2,9 +2,28 @@
 
 from __future__ import annotations
 
+import re
+import subprocess
+import sys
 from collections.abc import Iterator
 
 from playwright.sync_api import Browser, Page
+
+
+def served(*words: object) -> Iterator[str]:
+    """The link of `vitreous explore` with these words, as long as somebody holds on to it."""
+    start = [sys.executable, "-c", "from vitreous.cli import app; app()", "explore"]
+    command = [*start, *map(str, words), "--port", "0"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as server:
+        said = []
+        for line in server.stdout or ():
+            said.append(line)
+            if found := re.search(r"http://127\.0\.0\.1:\d+/", line):
+                yield found[0]
+                break
+        else:
+            raise AssertionError("".join(said))
+        server.terminate()
 
 
 class Opened:

@@ -7,15 +7,12 @@ import io
 import json
 import re
 import shutil
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from opened_page import Opened, opened
+from opened_page import Opened, opened, served
 from playwright.sync_api import Page
-from threadpoolctl import threadpool_limits
 
 import vitreous as vt
 
@@ -23,29 +20,8 @@ PICTURE = "5"
 
 
 @pytest.fixture(scope="session")
-def run(tmp_path_factory) -> Path:
-    """Two bundled models on a few scenes, with little of everything."""
-    folder = tmp_path_factory.mktemp("explored") / "run"
-    models = ["bundled:scenes-text", "bundled:scenes-mae"]
-    scenes = vt.scenes(20, size=64, seed=3)
-    with threadpool_limits(1):  # so little work only waits for its own threads
-        vt.examine(models, scenes, folder, blocks=[7], units=4, close=4, eigenvectors=8, progress=False)
-    return folder
-
-
-@pytest.fixture(scope="session")
 def link(run) -> Iterator[str]:
-    command = [sys.executable, "-c", "from vitreous.cli import app; app()", "explore", str(run), "--port", "0"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as server:
-        said = []
-        for line in server.stdout or ():
-            said.append(line)
-            if found := re.search(r"http://127\.0\.0\.1:\d+/", line):
-                yield found[0]
-                break
-        else:
-            pytest.fail("".join(said))
-        server.terminate()
+    yield from served(run)
 
 
 @pytest.fixture

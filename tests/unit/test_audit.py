@@ -285,6 +285,18 @@ def test_a_head_that_is_not_linear_is_audited_too():
     assert np.isfinite(finding.rows[0].ablation) and finding.settings["head"] == "given"
 
 
+def test_masks_grow_by_their_rim():
+    images, _ = pictures(12, 0)
+    asked = {"masks": "masks", "split": False, "confirm": 0} | QUICK
+    subject = vt.wrap(network())
+    exact, wide, usual = (vt.audit(subject, images, rim=rim, **asked).masks for rim in (0, 3, None))
+    slow = np.zeros_like(exact)
+    for k, y, x in np.argwhere(exact):
+        slow[k, max(0, y - 3) : y + 4, max(0, x - 3) : x + 4] = True
+    assert np.array_equal(wide, slow)
+    assert exact.sum() < usual.sum() < wide.sum()  # a pixel at this size
+
+
 # -- bad input
 
 
@@ -311,6 +323,7 @@ def test_sets_that_say_nothing_are_refused(change, message):
         ({"masks": [np.ones((32, 32), bool)] * 3}, "one mask a picture"),
         ({"masks": [np.zeros((32, 32), bool)] * 12}, "tell the object"),
         ({"masks": [np.full((32, 32), 7)] * 12}, "not of 0 and 1"),
+        ({"masks": "masks", "rim": -1}, "rim is a number of pixels"),
         ({"groups": ["a"]}, "one group a picture"),
         ({"head": "guess"}, "unknown head"),
         ({"head": (np.zeros((3, 2)), np.zeros(3))}, "a linear head"),

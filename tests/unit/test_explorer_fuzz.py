@@ -22,6 +22,7 @@ from schemathesis.specs.openapi.checks import (
 from vitreous.errors import VitreousError
 from vitreous.examination import open_run
 from vitreous.explorer.app import BODIES
+from vitreous.explorer.routes_audit import audit
 from vitreous.explorer.routes_look import look
 from vitreous.explorer.routes_notes import notes
 from vitreous.explorer.routes_work import work
@@ -51,7 +52,9 @@ def described(fuzzed):
     return schemathesis.openapi.from_asgi("/api/openapi.json", fuzzed.app)
 
 
-OPERATIONS = [(m, f"/api{r.path}") for router in (look, notes, work) for r in router.routes for m in sorted(r.methods)]
+OPERATIONS = [
+    (m, f"/api{r.path}") for router in (look, notes, work, audit) for r in router.routes for m in sorted(r.methods)
+]
 
 
 @pytest.mark.parametrize("mode", list(schemathesis.GenerationMode), ids=lambda mode: mode.value)

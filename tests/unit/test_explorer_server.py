@@ -54,7 +54,10 @@ def test_a_run_is_served_to_several_and_ends_at_the_first_interrupt(own_run, exp
     with exploring(own_run) as server:
         link = server.link
         assert b"app/app.js" in get(link) and b"vitreous.put" in get(link, "data/index.js")
-        assert get(link, "data/live.js").decode().strip() == 'vitreous.put("live", {"api": "/api", "token": null});'
+        assert (
+            get(link, "data/live.js").decode().strip()
+            == 'vitreous.put("live", {"api": "/api", "token": null, "audit": false});'
+        )
         paths = [f"api/maps?model={m}&picture={k}&block=1" for m in ("scenes-text", "scenes-mae") for k in (0, 1, 0)]
         with ThreadPoolExecutor(6) as tabs:
             found = list(tabs.map(lambda path: json.loads(get(link, path)), paths))

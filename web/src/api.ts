@@ -150,3 +150,79 @@ export const startJob = (model: string, pictures: PictureId[], blocks: number[])
 export const readJob = (job: string) => get<Job>(`/jobs/${encodeURIComponent(job)}`);
 export const cancelJob = (job: string) => send<unknown>("DELETE", `/jobs/${encodeURIComponent(job)}`);
 export const cloudBytes = async () => new Uint8Array(await (await ask("/cloud")).arrayBuffer());
+
+/** A tested part of a layer; what was not measured is null. */
+export interface AuditRow {
+  site: string;
+  id: number;
+  name: string;
+  kind: "unit" | "sub-unit";
+  target: number;
+  label: string | null;
+  suspicion: number;
+  p: number;
+  corrected: number;
+  alarm: boolean;
+  whole: number;
+  of_unit: number | null;
+  ablation: number | null;
+  selectivity: number | null;
+  outside: number | null;
+  agreement: number | null;
+}
+
+export type AuditPart = Pick<AuditRow, "site" | "id">;
+
+export interface Audit {
+  model: string;
+  data: string;
+  sites: string[];
+  pictures: number;
+  accuracy: number;
+  classes: string[];
+  basis: string;
+  answer: string;
+  means: string;
+  limits: string[];
+  groups: "given" | "proposed";
+  controls: { site: string; name: string; value: number | null; should: string }[];
+  off: AuditPart[];
+  parts: number;
+  alarms: number;
+  rows: AuditRow[];
+}
+
+export interface AuditTiles {
+  rows: number;
+  columns: number;
+  /** whether it speaks for its class by being strong; if not, bright is where it is weak */
+  strong: boolean;
+  tiles: { picture: number; name: string; true: number; adds: number; heat: string }[];
+}
+
+export interface Decision {
+  picture: number;
+  name: string;
+  true: number;
+  group: string;
+  before: number;
+  after: number;
+}
+
+export interface Switched {
+  parts: number;
+  rows: { what: string; pictures: number; before: number; after: number }[];
+  pictures: number;
+  changed: number;
+  mended: number;
+  broken: number;
+  shift: number;
+  decisions: Decision[];
+}
+
+export const audit = () => get<Audit>("/audit");
+export const auditPart = ({ site, id }: AuditPart) => get<AuditTiles>("/audit/part", { site, id });
+export const auditPicture = (picture: number) => address(`/audit/picture/${picture}`);
+export const switchOff = (parts: AuditPart[], signal?: AbortSignal) => send<Switched>("POST", "/audit/switch", { parts }, signal);
+export const patchFile = async (parts: AuditPart[]) =>
+  (await ask("/audit/patch", { method: "POST", headers: { "content-type": "application/json" }, body: JSON.stringify({ parts }) })).blob();

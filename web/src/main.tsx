@@ -5,6 +5,7 @@ import "./style/app.css";
 import "virtual:panels.css";
 import { refreshNotes } from "./live/notes";
 import { About } from "./pages/About";
+import { AuditPage } from "./pages/AuditPage";
 import { Compare } from "./pages/Compare";
 import { Lens } from "./pages/Lens";
 import { LivePage } from "./pages/LivePage";
@@ -51,6 +52,8 @@ function Page({ index, route }: { index: Index; route: Route }) {
       return <Compare index={index} a={route.a} b={route.b} />;
     case "about":
       return <About index={index} />;
+    case "audit":
+      return <AuditPage />;
     case "live":
       return <LivePage index={index} picture={route.picture} />;
     case "unknown":
@@ -65,7 +68,7 @@ function Page({ index, route }: { index: Index; route: Route }) {
 }
 
 function titleOf(route: Route): string {
-  const names: Partial<Record<Route["page"], string>> = { units: "Units", map: "Universal space", pictures: "Pictures", compare: "Two models", about: "About", live: "Live" };
+  const names: Partial<Record<Route["page"], string>> = { units: "Units", map: "Universal space", pictures: "Pictures", compare: "Two models", about: "About", live: "Live", audit: "Audit" };
   if (route.page === "unit") return unitName(route.id);
   if (route.page === "lens") return route.name;
   if (route.page === "picture") return `Picture ${route.picture}`;

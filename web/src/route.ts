@@ -1,7 +1,7 @@
 /** Addresses after the hash. They are stable: a link to a card can be sent to a colleague. */
 
 export type Route =
-  | { page: "overview" | "units" | "map" | "pictures" | "about" | "unknown" }
+  | { page: "overview" | "units" | "map" | "pictures" | "about" | "audit" | "unknown" }
   | { page: "lens"; name: string }
   | { page: "unit"; id: string; sub: number | null }
   | { page: "picture"; picture: number }
@@ -38,6 +38,7 @@ function routeOf(page: string, rest: string[]): Route {
     case "map":
     case "pictures":
     case "about":
+    case "audit":
       return { page };
     case "lens":
       return rest[0] ? { page, name: rest[0] } : { page: "unknown" };

@@ -192,4 +192,6 @@ export interface LensPage {
 export interface Live {
   api: string;
   token: string | null;
+  /** whether an audit is open there */
+  audit?: boolean;
 }

@@ -12,7 +12,7 @@ takes no shortcut, the chance of any alarm is at most alpha.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from vitreous.lenses.structure import StructureFinding
 
 PATCHES, TOP, CLUSTERS, SMALLEST = 16, 0.2, 12, 5  # patches a picture, share of instances, and the size of clusters
+SOFT = 64  # of a picture's side: the rim around an object
 CONTROLLED = 20  # first rows whose units are split at random for comparison
 
 Masks = Literal["masks", "instances", "boxes"] | MaskModel | Sequence[np.ndarray] | np.ndarray | None
@@ -53,6 +54,7 @@ def audit(
     disentanglement: Disentanglement | None = None,
     split: bool = True,
     masks: Masks = None,
+    rim: int | None = None,
     groups: Sequence[Any] | None = None,
     labels: Labels | None = None,
     structure: StructureFinding | None = None,
@@ -70,9 +72,10 @@ def audit(
     the model's own where it has one, or a probe fitted on `train` (or on half of the pictures, and the other half is
     audited); or a function of the model's output, or (weight, bias). `targets` says which outputs the classes are.
 
-    `masks` say where the object is: the set's own, boxes, a mask model, or one bool map a picture. Without masks,
-    `groups` (one name a picture) are compared within each class; with neither, suspicion is only how much a class rests
-    on a part, which a shortcut and a cause share: `finding.basis` says so.
+    `masks` say where the object is: the set's own, boxes, a mask model, or one bool map a picture. They grow by `rim`
+    pixels of the model's input, by default a 64th of its side: soft edges tell the object too. Without masks, `groups`
+    (one name a picture) are compared within each class; with neither, suspicion is only how much a class rests on a
+    part, which a shortcut and a cause share: `finding.basis` says so.
 
     `disentanglement` is made here from the same pictures if there is none; `split=False` audits whole units. Of
     `tested` parts the first `confirm` are taken out for real. `labels` are `vt.label`'s; `structure` names mates.
@@ -86,7 +89,7 @@ def audit(
     layer = find_layer(subject, site)
     split_by = _split(subject, seen, layer, disentanglement, split, seed, progress)
     parts, names = _parts(layer, split_by)
-    where = _masks(subject, images, seen, masks, progress)
+    where = _masks(subject, images, seen, masks, rim, progress)
     setting = Setting(tested, repeats, alpha, correction, seed)
     job = _Job(subject, read, seen, layer, where, setting, progress)
     y, _ = check_labels(seen)
@@ -95,13 +98,10 @@ def audit(
     evidence = job.evidence(parts, whole, levels, y, chosen_groups)
     ranked = rank(evidence, parts, setting)
     made = job.confirmed(job.finding(parts, names, levels, whole, ranked, evidence), confirm)
-    said = {"tested": tested, "repeats": repeats, "alpha": alpha, "correction": correction, "seed": seed}
-    said |= {"targets": None if targets is None else list(targets), "split": split_by is not None, "head": read.kind}
-    said |= {"masks": where is not None, "pictures": len(seen), "model": subject.name, "data": seen.fingerprint}
+    said = {"targets": None if targets is None else list(targets), "split": split_by is not None, "rim": rim}
     controls = {"alarms with shuffled labels": shuffled_alarms(evidence, parts, setting)}
-    controls |= job.random_control(made, split_by)
-    controls |= {"undivided units, largest": max((row.of_unit for row in made.rows), default=float("nan"))}
-    return replace(_described(made, split_by, labels, structure), settings=said, controls=controls)
+    controls |= job.other_cuts(made, split_by)
+    return replace(_described(made, split_by, labels, structure), settings=job.said() | said, controls=controls)
 
 
 @dataclass(frozen=True, eq=False)
@@ -120,6 +120,11 @@ class _Job:
     def prefix(self) -> int:
         inside = any(self.layer.path.startswith(f"{block.path}.") for block in self.subject.blocks)
         return len(self.subject.prefix) if inside else 0
+
+    def said(self) -> dict[str, Any]:
+        """The settings, for those who read the finding."""
+        told = {"head": self.head.kind, "masks": self.masks is not None, "pictures": len(self.images)}
+        return asdict(self.setting) | told | {"model": self.subject.name, "data": self.images.fingerprint}
 
     def effects(self, parts: Parts, painted: bool = False) -> Effects:
         return measure(
@@ -199,6 +204,11 @@ class _Job:
                 lost = old - odds()
             rows[k] = replace(rows[k], ablation=float(lost[found.labels == rows[k].target, rows[k].target].mean()))
         return replace(found, rows=tuple(rows))
+
+    def other_cuts(self, found: AuditFinding, split: Disentanglement | None) -> dict[str, float]:
+        """The largest suspicion of random sub-units and of undivided units."""
+        units = max((row.of_unit for row in found.rows), default=float("nan"))
+        return self.random_control(found, split) | {"undivided units, largest": units}
 
     def random_control(self, found: AuditFinding, split: Disentanglement | None) -> dict[str, float]:
         """The largest suspicion where the units of the first rows are split at random instead."""
@@ -289,10 +299,14 @@ def _parts(layer: LinearLayer, split: Disentanglement | None) -> tuple[Parts, li
     return Parts(owner, *split.dense, ~split.dead), names
 
 
-def _masks(subject: Subject, images: ImageSet, seen: ImageSet, masks: Masks, progress: bool) -> np.ndarray | None:
-    """bool (picture, row, column) of the model's input."""
+def _masks(
+    subject: Subject, images: ImageSet, seen: ImageSet, masks: Masks, rim: int | None, progress: bool
+) -> np.ndarray | None:
+    """bool (picture, row, column) of the model's input, with the rim."""
     if masks is None:
         return None
+    if rim is not None and (isinstance(rim, bool) or not isinstance(rim, int) or rim < 0):
+        raise SettingsError("rim is a number of pixels", given=rim, accepted="0 or more")
     assert subject.preprocess is not None
     if isinstance(masks, str) or callable(masks):
         found = object_masks(seen, masks, progress=progress)
@@ -306,7 +320,14 @@ def _masks(subject: Subject, images: ImageSet, seen: ImageSet, masks: Masks, pro
         raise ImageError(
             "masks tell the object from the rest", given="all pixels are " + ("object" if placed.any() else "ground")
         )
-    return placed
+    return _grown(placed, max(1, round(max(placed.shape[1:]) / SOFT)) if rim is None else rim)
+
+
+def _grown(masks: np.ndarray, by: int) -> np.ndarray:
+    """All that lies within `by` pixels, by rows and by columns."""
+    from scipy.ndimage import maximum_filter
+
+    return maximum_filter(masks, (1, 2 * by + 1, 2 * by + 1)) if by else masks
 
 
 def _fitting(mask: np.ndarray, images: ImageSet, name: str) -> np.ndarray:

@@ -209,7 +209,7 @@ class AuditFinding:
         """What `save` wrote; with `subject` and `images` patches can be measured again."""
         from vitreous.auditing.heads import open_head
 
-        about, arrays = read_arrays(Path(folder) / FILE, "audit")
+        about, arrays = read_arrays(Path(folder) / FILE, "audit", AGAIN)
         try:
             if (about["format"], about["version"]) != (FORMAT, VERSION):
                 raise KeyError(FORMAT)

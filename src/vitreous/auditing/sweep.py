@@ -66,14 +66,23 @@ class AuditSweep:
         """
         if not self.alarms:
             raise SettingsError("nothing to switch off: no part raised an alarm")
-        count = self._enough() if top is None else len(self.alarms) if top == "all" else top
+        count = self.enough() if top is None else len(self.alarms) if top == "all" else top
         patch = self._patch(count)
+        return self.measured(patch, groups) if measure else patch
+
+    def measured(self, patch: SwitchOff, groups: Sequence[Any] | np.ndarray | None = None) -> SwitchOff:
+        """A patch with its table on the audited pictures; as it is where the model or the pictures are not there."""
         first = self._first
-        if not measure or first.subject is None or first.images is None or first.head is None:
+        if first.subject is None or first.images is None or first.head is None:
             return patch
-        if groups is None:
-            groups = first.groups if first.groups is not None else first.propose_groups()
-        return patch.measured(first.subject, first.images, head=first.head, groups=groups)
+        return patch.measured(
+            first.subject, first.images, head=first.head, groups=self.groups if groups is None else groups
+        )
+
+    @property
+    def groups(self) -> np.ndarray:
+        """(picture,) those that were given, or else what the first layer proposes."""
+        return self._first.groups if self._first.groups is not None else self._first.propose_groups()
 
     def reliance(self) -> dict[int, float]:
         """What is left of the label outside the object, with so many alarms switched off; 0 of them first.
@@ -92,8 +101,8 @@ class AuditSweep:
                 break
         return found
 
-    def _enough(self) -> int:
-        """How many leave the least of the label outside the object."""
+    def enough(self) -> int:
+        """How many alarms, switched off, leave the least of the label outside the object; without masks all."""
         if self._first.masks is None or self._first.subject is None:
             return len(self.alarms)
         left = {count: abs(value) for count, value in self.reliance().items() if count}
@@ -110,12 +119,19 @@ class AuditSweep:
         odds, y = log_odds(torch.from_numpy(logits)).numpy(), first.labels
         return float(np.mean([difference(odds[:, [c]], y == c)[0] for c in range(odds.shape[1])]))
 
+    def patch(self, which: Sequence[tuple[str, int]]) -> SwitchOff:
+        """One patch for parts of any of the layers, each said by its site and its id there; not measured."""
+        if not which:
+            raise SettingsError("at least one part is switched off", given=0)
+        by_site: dict[str, list[int]] = {}
+        for site, number in which:
+            by_site.setdefault(self[site].site, []).append(number)
+        return reduce(add, [one.patch(by_site[one.site]) for one in self.findings if one.site in by_site])
+
     def _patch(self, count: int) -> SwitchOff:
         if count < 1:
             raise SettingsError("at least one part is switched off", given=count)
-        chosen = self.alarms[:count]
-        by_site = {site: [row for where, row in chosen if where == site] for site, _ in chosen}
-        return reduce(add, [one.patch(by_site[one.site]) for one in self.findings if one.site in by_site])
+        return self.patch([(site, row.id) for site, row in self.alarms[:count]])
 
 
 def audit_sites(

@@ -162,16 +162,20 @@ class SwitchOff:
 
     # -- on disk
 
-    def save(self, path: str | Path) -> None:
-        """One safetensors file: the weights of the parts and nothing else of the model."""
+    def data(self) -> bytes:
+        """What `save` writes: the weights of the parts and nothing else of the model."""
         from safetensors.numpy import save
 
         said = [{name: vars(layer)[name] for name in (*SAID, "names")} for layer in self.layers]
         about = {"format": FORMAT, "version": VERSION, "layers": said}
         arrays = {f"{k}.{name}": vars(layer)[name] for k, layer in enumerate(self.layers) for name in ARRAYS}
         packed = {name: np.ascontiguousarray(value) for name, value in arrays.items()}
+        return save(packed, {"about": json_bytes(about).decode()})
+
+    def save(self, path: str | Path) -> None:
+        """One safetensors file."""
         Path(path).parent.mkdir(parents=True, exist_ok=True)
-        replace_file(Path(path), save(packed, {"about": json_bytes(about).decode()}))
+        replace_file(Path(path), self.data())
 
     @classmethod
     def load(cls, path: str | Path) -> SwitchOff:

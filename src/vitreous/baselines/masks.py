@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 from typing import Literal
 
 import numpy as np
@@ -46,6 +47,42 @@ def object_masks(
             found.append(mask)
             bar.update()
     return found
+
+
+def mask_files(images: ImageSet, folder: str | Path) -> list[np.ndarray]:
+    """One bool mask (row, column) for each picture from PNG files with the pictures' names; what is not 0 is object.
+
+    The mask of `cat/7.jpg` is `cat/7.png`, or `7.png` where that is not there.
+    """
+    root = Path(folder)
+    if not root.is_dir():
+        raise ImageError("no folder of masks here", given=str(folder), accepted="a folder of PNG files")
+    if not any(root.rglob("*.png")):
+        raise ImageError("no masks in this folder", given=root.name, accepted="PNG files with the pictures' names")
+    found: list[Path] = []
+    for name in images.ids:
+        inside = Path(name).with_suffix(".png")
+        places = [path for path in (root / inside, root / inside.name) if path.is_file()]
+        if not places:
+            raise ImageError(f"picture {name!r} has no mask", given=root.name, accepted=inside.as_posix())
+        found.append(places[0])
+    if len(set(found)) < len(found):
+        twice = next(path for path in found if found.count(path) > 1)
+        raise ImageError(
+            "two pictures have the same mask", given=twice.name, remedy="masks in folders like the pictures'"
+        )
+    return [_mask_file(path) for path in found]
+
+
+def _mask_file(path: Path) -> np.ndarray:
+    from PIL import Image
+
+    try:
+        with Image.open(path) as opened:
+            values = np.asarray(opened.convert("RGB") if opened.mode in ("RGBA", "LA") else opened)
+    except (OSError, ValueError, SyntaxError) as error:
+        raise ImageError(f"a mask cannot be read: {error}", given=path.name) from None
+    return values != 0 if values.ndim == 2 else (values != 0).any(-1)
 
 
 def input_masks(masks: Sequence[np.ndarray], preprocess: Preprocess) -> np.ndarray:

@@ -7,6 +7,7 @@ from vitreous.cli import subunits  # isort: skip
 from vitreous.cli import dictionaries  # isort: skip
 from vitreous.cli import align  # isort: skip
 from vitreous.cli import tokens  # isort: skip
+from vitreous.cli import audit  # isort: skip
 from vitreous.cli import training  # isort: skip
 from vitreous.cli import reports  # isort: skip
 from vitreous.cli import explore  # isort: skip
@@ -15,6 +16,7 @@ from vitreous.cli.options import app
 __all__ = [
     "align",
     "app",
+    "audit",
     "dictionaries",
     "explore",
     "lenses",

@@ -20,10 +20,13 @@ def explore(
     host: Annotated[
         str | None, typer.Option(help="Address to listen on, for others to look; the link then holds a token.")
     ] = None,
+    audit: Annotated[
+        Path | None, typer.Option(help="Folder that `vitreous audit` wrote.", show_default="RUN/audit, if it is there")
+    ] = None,
     device: Device = "auto",
 ) -> None:
     """Serves the pages of a run with its models alive: maps under the mouse, steering, notes. On this machine only."""
     from vitreous.explorer import explore as serve
 
     with plain_errors():
-        serve(run, port=port, host=host, open_browser=open_browser, device=device, say=typer.echo)
+        serve(run, port=port, host=host, open_browser=open_browser, audit=audit, device=device, say=typer.echo)

@@ -36,6 +36,8 @@ Settings = Annotated[
     list[str] | None,
     typer.Option("--set", metavar="KEY=VALUE", help="Setting of the model's own constructor; may be repeated."),
 ]
+Data = Annotated[str, typer.Argument(help="Pictures, as for `record`.")]
+Split = Annotated[str | None, typer.Option(help="Split of a data set layout.")]
 
 
 def _version(wanted: bool) -> None:
@@ -108,20 +110,21 @@ def open_data(data: str, subject: Subject, split: str | None, on_error: str, see
     return open_pictures(data, min(size), split, on_error, seed)
 
 
-def open_pictures(data: str, size: int, split: str | None, on_error: str, seed: int) -> ImageSet:
-    """Scenes, a published layout, or pictures."""
-    from vitreous.datasets import LAYOUTS, dataset
+def open_images(data: str, subject: Subject, split: str | None, seed: int) -> ImageSet:
+    """What DATA names, for a command that looks at pictures only."""
     from vitreous.images import ImageSet
-    from vitreous.scenery import scenes
 
-    kind, colon, rest = data.partition(":")
-    if colon and kind == "scenes":
-        if not rest.isdigit():
-            raise SettingsError("scenes:N needs a number", given=data, accepted="scenes:512")
-        return scenes(int(rest), size=size, seed=seed)
-    if colon and kind in LAYOUTS:
-        return dataset(kind, rest, split, on_error=on_error)  # type: ignore[arg-type]
-    images = ImageSet.open(data, on_error=on_error)
+    images = open_data(data, subject, split, "raise", seed)
+    if not isinstance(images, ImageSet):
+        raise SettingsError(f"{subject.name} reads texts; this command looks at pictures", given=data)
+    return images
+
+
+def open_pictures(data: str, size: int, split: str | None, on_error: str, seed: int) -> ImageSet:
+    """Scenes, a published layout, or pictures; what was left out is said."""
+    from vitreous.datasets.spoken import spoken_pictures
+
+    images = spoken_pictures(data, size, split, on_error, seed)
     for name, reason in images.skipped:
         typer.echo(f"skipped {name}: {reason}", err=True)
     return images

@@ -14,6 +14,7 @@ from vitreous.cli.options import (
     Json,
     Seed,
     Settings,
+    Split,
     app,
     open_pictures,
     parse_numbers,
@@ -32,7 +33,7 @@ def examine(
         int | None, typer.Option(min=1, help="So many units of each block, drawn; all without it.")
     ] = None,
     close: Annotated[int, typer.Option(min=4, help="Pictures that are looked at patch by patch.")] = 128,
-    split: Annotated[str | None, typer.Option(help="Split of a data set layout.")] = None,
+    split: Split = None,
     on_error: Annotated[str, typer.Option(help="raise, or skip unreadable pictures and list them.")] = "raise",
     weights: Annotated[
         list[str] | None, typer.Option(help="Local weights, once a model in their order; '-' for the published ones.")

@@ -11,13 +11,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from vitreous.cli.options import (
+    Data,
     Device,
     Json,
     Seed,
     Settings,
     Weights,
     app,
-    open_data,
+    open_images,
     parse_settings,
     plain_errors,
 )
@@ -33,7 +34,6 @@ if TYPE_CHECKING:
     from vitreous.towers import Towers
 
 Model = Annotated[str, typer.Argument(help="The model that was split, as for `disentangle`.")]
-Data = Annotated[str, typer.Argument(help="Pictures, as for `record`.")]
 Subunits = Annotated[Path, typer.Option(help="Folder that `disentangle` wrote.")]
 TowersOption = Annotated[
     str | None, typer.Option(help="Pictures and words in one space: 'bundled', or hf:FOLDER of a CLIP or SigLIP model.")
@@ -201,10 +201,7 @@ def _opened(
 
     finding = vt.Disentanglement.load(folder)
     subject = vt.load(model, weights=weights, device=device, **parse_settings(settings))
-    images = open_data(data, subject, None, "raise", seed)
-    if not isinstance(images, vt.ImageSet):
-        raise SettingsError(f"{subject.name} reads texts; this command looks at pictures", given=data)
-    return subject, images, finding
+    return subject, open_images(data, subject, None, seed), finding
 
 
 def _space(

@@ -34,7 +34,7 @@ def write_arrays(path: Path, about: Mapping[str, Any], arrays: Mapping[str, np.n
     replace_file(path, file.getvalue())
 
 
-def read_arrays(path: Path, what: str) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+def read_arrays(path: Path, what: str, again: str = AGAIN) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
     """What `write_arrays` wrote; a file that is damaged, or is something else, is refused by its name."""
     try:
         with zipfile.ZipFile(path) as archive:
@@ -44,9 +44,9 @@ def read_arrays(path: Path, what: str) -> tuple[dict[str, Any], dict[str, np.nda
             about = json.loads(file["about"].tobytes())
             return about, {name: file[name] for name in file.files if name != "about"}
     except FileNotFoundError:
-        raise StoreError(f"no {what} here", given=path.name, remedy=AGAIN) from None
+        raise StoreError(f"no {what} here", given=path.name, remedy=again) from None
     except DAMAGE as error:
-        raise StoreError(f"{what} cannot be read: {_said(error)}", given=path.name, remedy=AGAIN) from None
+        raise StoreError(f"{what} cannot be read: {_said(error)}", given=path.name, remedy=again) from None
 
 
 def write_json(path: Path, value: Any) -> None:
@@ -54,13 +54,13 @@ def write_json(path: Path, value: Any) -> None:
     replace_file(path, json_bytes(value))
 
 
-def read_json(path: Path, what: str) -> Any:
+def read_json(path: Path, what: str, again: str = AGAIN) -> Any:
     try:
         return json.loads(path.read_bytes())
     except FileNotFoundError:
-        raise StoreError(f"no {what} here", given=path.name, remedy=AGAIN) from None
+        raise StoreError(f"no {what} here", given=path.name, remedy=again) from None
     except (OSError, ValueError, RecursionError) as error:
-        raise StoreError(f"{what} cannot be read: {_said(error)}", given=path.name, remedy=AGAIN) from None
+        raise StoreError(f"{what} cannot be read: {_said(error)}", given=path.name, remedy=again) from None
 
 
 def _said(error: BaseException) -> str:

@@ -15,8 +15,9 @@ from starlette.exceptions import HTTPException
 
 from vitreous.errors import ImageError, ModelError, SettingsError, StoreError, VitreousError
 from vitreous.explorer.album import LARGEST_FILE, NotThereError
-from vitreous.explorer.pages import LIVE, TYPES, addresses
+from vitreous.explorer.pages import TYPES, addresses, live_script
 from vitreous.explorer.room import Gone, Room
+from vitreous.explorer.routes_audit import audit
 from vitreous.explorer.routes_look import look
 from vitreous.explorer.routes_notes import notes
 from vitreous.explorer.routes_work import work
@@ -51,10 +52,10 @@ def make_app(room: Room, site: Path, rules: Rules) -> Guard:
         redirect_slashes=False,
     )
     app.state.room = room
-    for router in (look, notes, work):
+    for router in (look, notes, work, audit):
         app.include_router(router, prefix="/api")
     _refusals(app)
-    _pages(app, site)
+    _pages(app, site, live_script(room.audit is not None))
     return Guard(app, rules)
 
 
@@ -89,12 +90,12 @@ def _refusals(app: FastAPI) -> None:
         return _problem(500, {"what": "something went wrong in the explorer", "remedy": "the terminal says what"})
 
 
-def _pages(app: FastAPI, site: Path) -> None:
+def _pages(app: FastAPI, site: Path, script: str) -> None:
     files = addresses(site)
 
     @app.get("/data/live.js", include_in_schema=False)
     async def live() -> Response:
-        return Response(LIVE, media_type=TYPES[".js"])
+        return Response(script, media_type=TYPES[".js"])
 
     @app.api_route("/{address:path}", methods=["GET", "HEAD"], include_in_schema=False)
     async def page(address: str) -> Response:

@@ -28,7 +28,11 @@ TYPES = {
     ".parquet": "application/vnd.apache.parquet",
     ".npz": "application/octet-stream",
 }
-LIVE = 'vitreous.put("live", {"api": "/api", "token": null});\n'
+
+
+def live_script(audit: bool) -> str:
+    """What tells the pages that a server is there, and whether it has an audit open."""
+    return f'vitreous.put("live", {{"api": "/api", "token": null, "audit": {str(audit).lower()}}});\n'
 
 
 def write_pages(examination: Examination, write: Callable[[Examination, Path], object]) -> Path:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from fastapi import Depends, Request
 from pydantic import BaseModel
 
+from vitreous.explorer.audited import Audited, audit_folder
 from vitreous.explorer.jobs import Jobs
 from vitreous.explorer.live import Live
 from vitreous.explorer.words import Words
@@ -23,12 +25,15 @@ LOOK_ROUND = 0.25  # seconds between two looks at whether somebody still waits
 class Room:
     """One for the whole server."""
 
-    def __init__(self, examination: Examination, **settings: Any) -> None:
+    def __init__(self, examination: Examination, *, audit: str | Path | None = None, **settings: Any) -> None:
+        """`audit` is a folder that `vitreous audit` wrote; without it, one in the run is taken if it is there."""
         self.examination = examination
         self.live = Live(examination, **settings)
         self.journal = Journal(examination.folder)
         self.words = Words(examination)
         self.jobs = Jobs()
+        folder = audit_folder(examination.folder, audit)
+        self.audit = None if folder is None else Audited(folder, self.live.cache, settings.get("device", "auto"))
 
     def parts(self) -> dict[str, str | None]:
         """By name, why a part cannot be used; None if it can."""
@@ -38,10 +43,12 @@ class Room:
             blocks = {f"disentangle/{entry.name}/{b}": (entry.name, b) for b in entry.blocks}
             found |= {key: seen.missing(lambda at=at: seen.disentanglement(*at)) for key, at in blocks.items()}  # type: ignore[misc]
             found[f"classes/{entry.name}"] = seen.missing(lambda name=entry.name: seen.classes(name))  # type: ignore[misc]
-        return found
+        return found if self.audit is None else found | {"audit": self.audit.missing()}
 
     def close(self) -> None:
         self.jobs.close()
+        if self.audit is not None:
+            self.audit.close()
         self.live.close()
 
 

@@ -37,6 +37,7 @@ def explore(
     port: int | None = None,
     host: str | None = None,
     open_browser: bool = False,
+    audit: str | Path | None = None,
     device: str = "auto",
     say: Callable[[str], object] = str,
 ) -> None:
@@ -44,6 +45,7 @@ def explore(
 
     Without a `port`, 8765 or any other that is free. Another `host` than this machine's own makes the explorer
     reachable from elsewhere; the link that `say` is given then holds a token, without which nothing is answered.
+    `audit` is a folder that `vitreous audit` wrote; without it one in the run is opened, if it is there.
     """
     from vitreous.examination import open_run
     from vitreous.explorer.app import BODIES, make_app
@@ -56,7 +58,7 @@ def explore(
     try:
         say(f"opening {_told(examination)}")
         site = write_pages(examination, write_site)
-        room = Room(examination, device=device)
+        room = Room(examination, audit=audit, device=device)
         app = make_app(room, site, door.rules)
         say(f"explore: {door.link}")
         say("Ctrl-C ends it" if door.rules.token is None else "whoever has this link can look; Ctrl-C ends it")

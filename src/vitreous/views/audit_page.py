@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -26,7 +26,7 @@ from vitreous.views.panels import (
 )
 
 LISTED = 20  # rows of the ranked list
-PATCH = "switch_off.safetensors"
+PATCH = "patch.safetensors"
 
 MEANS = {
     OUTSIDE: (
@@ -48,10 +48,16 @@ ALTHOUGH = {
     WHOLE: "more than for other classes; without masks, whether rightly so cannot be told",
 }
 
+SHOULD = {
+    "alarms with shuffled labels": "0: with labels dealt out by lot there is nothing to find",
+    "random sub-units, largest": "below the largest of the list, if the split finds concepts and not any direction",
+    "undivided units, largest": "below or like the largest of the list: a unit may mix a shortcut with others",
+}
+
 
 @dataclass(frozen=True, eq=False)
 class AuditLook:
-    """`cards` of the first parts; `patch` switches off all alarms, None where there are none."""
+    """`cards` of the first parts; `patch` switches off all alarms or what was chosen, None where there is nothing."""
 
     finding: AuditFinding
     cards: tuple[Card, ...]
@@ -87,14 +93,19 @@ def audit_page(look: AuditLook) -> Page:
 
 def answer(finding: AuditFinding) -> str:
     """The whole audit in one sentence."""
-    if not finding.alarms:
-        return f"Nothing was found: of {len(finding)} parts none raised an alarm." + (
-            "" if finding.basis != WHOLE else " Without masks or groups this says little."
+    return answer_for([row.target for row in finding.alarms], len(finding), finding.classes, finding.basis)
+
+
+def answer_for(alarms: Sequence[int], tested: int, classes: Sequence[str], basis: str) -> str:
+    """`alarms` has the class of each."""
+    if not alarms:
+        return f"Nothing was found: of {tested} parts none raised an alarm." + (
+            "" if basis != WHOLE else " Without masks or groups this says little."
         )
-    counts = Counter(finding.classes[row.target] for row in finding.alarms)
+    counts = Counter(classes[target] for target in alarms)
     parts = [f"{n} {'concept speaks' if n == 1 else 'concepts speak'} for '{name}'" for name, n in counts.most_common()]
     listed = parts[0] if len(parts) == 1 else ", ".join(parts[:-1]) + f" and {parts[-1]}"
-    return f"{listed} {ALTHOUGH[finding.basis]}."
+    return f"{listed} {ALTHOUGH[basis]}."
 
 
 def _statements(look: AuditLook, counts: Counter[str]) -> Iterator[Statement]:
@@ -140,7 +151,7 @@ def _sections(look: AuditLook) -> Iterator[Section]:
     if look.patch is not None:
         yield _off_section(look.patch)
     yield _controls_section(finding)
-    words = Text("What the list rests on", (MEANS[finding.basis], *_limits(finding)))
+    words = Text("What the list rests on", (MEANS[finding.basis], *limits(finding)))
     yield Section("limits", "What this can and cannot say", "", (Group("", (words,)),), "Limits")
 
 
@@ -209,21 +220,17 @@ def _off_section(patch: SwitchOff) -> Section:
 
 def _controls_section(finding: AuditFinding) -> Section:
     largest = max((row.suspicion for row in finding.rows), default=float("nan"))
-    should = {
-        "alarms with shuffled labels": "0: with labels dealt out by lot there is nothing to find",
-        "random sub-units, largest": "below the largest of the list, if the split finds concepts and not any direction",
-        "undivided units, largest": "below or like the largest of the list: a unit may mix a shortcut with others",
-    }
     rows: list[tuple[Cell, ...]] = [("largest suspicion of the list", f"{largest:.3f}", "")]
     for name, value in finding.controls.items():
         shown = f"{value:.0f}" if name.startswith("alarms") else ("not measured" if np.isnan(value) else f"{value:.3f}")
-        rows.append((name, shown, should.get(name, "")))
+        rows.append((name, shown, SHOULD.get(name, "")))
     table = Table("Controls", ("what", "found", "what it should be"), tuple(rows))
     sentence = "The same measurement where nothing should be found, or where something simpler is tried."
     return Section("controls", "Can the list be trusted?", sentence, (Group("", (table,)),), "Controls")
 
 
-def _limits(finding: AuditFinding) -> Iterator[str]:
+def limits(finding: AuditFinding) -> Iterator[str]:
+    """What a reader has to know before believing it."""
     settings = finding.settings
     yield (
         f"{len(finding)} parts were tested together. Each chance was corrected for all tests "

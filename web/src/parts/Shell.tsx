@@ -51,6 +51,11 @@ function Navigation() {
           Live
         </Item>
       )}
+      {live.value?.audit && (
+        <Item href="#/audit" on={route.page === "audit"}>
+          Audit
+        </Item>
+      )}
       <Item href="#/about" on={route.page === "about"}>
         About
       </Item>

@@ -1,0 +1,253 @@
+"""The command that audits a classifier."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from vitreous.cli.options import (
+    Data,
+    Device,
+    Json,
+    Seed,
+    Settings,
+    Split,
+    Weights,
+    app,
+    open_images,
+    parse_numbers,
+    parse_settings,
+    plain_errors,
+)
+from vitreous.errors import ImageError, SettingsError
+
+if TYPE_CHECKING:
+    from vitreous.auditing import SwitchOff
+    from vitreous.auditing.folder import AuditAbout
+    from vitreous.auditing.sweep import AuditSweep
+    from vitreous.images import ImageSet
+    from vitreous.models.subject import Subject
+
+LISTED = 12  # rows that are printed
+SITE = "blocks.-1.mlp.out"
+
+
+@app.command()
+def audit(
+    model: Annotated[str, typer.Argument(help="A classifier, such as timm:vit_tiny_patch16_224.")],
+    data: Data,
+    out: Annotated[Path, typer.Option(help="Folder for the findings, the patch and a page.")],
+    masks: Annotated[
+        str | None, typer.Option(help="The set's own: masks, instances or boxes; or a folder of PNG masks.")
+    ] = None,
+    groups: Annotated[
+        str | None, typer.Option(help="File with 'picture,group' a line, or what pictures tell about themselves.")
+    ] = None,
+    train: Annotated[str | None, typer.Option(help="Pictures that a probe is fitted on.")] = None,
+    head: Annotated[str | None, typer.Option(help="own or probe.", show_default="own if there is one")] = None,
+    targets: Annotated[str | None, typer.Option(help="Which output each class is, e.g. 0,1.")] = None,
+    site: Annotated[
+        list[str] | None, typer.Option(help="A layer; may be repeated; 'all' that write.", show_default=SITE)
+    ] = None,
+    subunits: Annotated[Path | None, typer.Option(help="Folder that `disentangle` wrote.")] = None,
+    units: Annotated[bool, typer.Option("--units", help="Whole units; nothing is split.")] = False,
+    tested: Annotated[int, typer.Option(help="Parts of a layer that are tested.")] = 256,
+    confirm: Annotated[int, typer.Option(help="First parts that are taken out for real.")] = 8,
+    repeats: Annotated[int, typer.Option(help="Exchanges of labels of the test.")] = 10_000,
+    alpha: Annotated[float, typer.Option(help="Chance of any alarm on a clean model.")] = 0.05,
+    correction: Annotated[str, typer.Option(help="For many tests, as statsmodels calls it.")] = "fdr_bh",
+    off: Annotated[
+        str | None, typer.Option(help="Ids to switch off: 3,17, or SITE/3,SITE/17.", show_default="alarms")
+    ] = None,
+    split: Split = None,
+    weights: Weights = None,
+    settings: Settings = None,
+    seed: Seed = 0,
+    device: Device = "auto",
+    as_json: Json = False,
+) -> None:
+    """Finds parts of a classifier that speak for a class because of something that is not the object."""
+    asked: dict[str, Any] = {"tested": tested, "confirm": confirm, "repeats": repeats, "alpha": alpha}
+    asked |= {"correction": correction, "head": head, "seed": seed, "progress": sys.stderr.isatty()}
+    with plain_errors():
+        subject, images = _opened(model, data, weights, settings, device, split, seed)
+        asked["targets"] = None if targets is None else parse_numbers("targets", targets)
+        asked |= {"train": None if train is None else open_images(train, subject, split, seed)}
+        asked |= {"masks": _masks(masks, images), "groups": _groups(groups, images)} | _parts(subunits, units)
+        sweep = _audited(subject, images, site or [SITE], asked)
+        chosen = _chosen(sweep, off)
+        about = _about(sweep, chosen, (model, weights, parse_settings(settings)), (data, split), seed, alpha)
+        patch, page = _written(sweep, about, out)
+    if as_json:
+        typer.echo(json.dumps(_facts(sweep, about, patch, out, page), indent=1))
+    else:
+        _said(sweep, patch, out, page)
+
+
+def _opened(
+    model: str, data: str, weights: str | None, settings: list[str] | None, device: str, split: str | None, seed: int
+) -> tuple[Subject, ImageSet]:
+    import vitreous as vt
+
+    subject = vt.load(model, weights=weights, device=device, **parse_settings(settings))
+    return subject, open_images(data, subject, split, seed)
+
+
+def _masks(given: str | None, images: ImageSet) -> Any:
+    """As `vt.audit` takes them."""
+    from vitreous.baselines.masks import GIVEN, mask_files
+
+    if given is None or given in GIVEN:
+        return given
+    if not Path(given).is_dir():
+        raise SettingsError("no such masks", given=given, accepted=(*GIVEN, "a folder of PNG files"))
+    return mask_files(images, given)
+
+
+def _groups(given: str | None, images: ImageSet) -> list[str] | None:
+    """One name a picture, from lines 'picture,group' or from what pictures tell about themselves."""
+    import csv
+
+    if given is None:
+        return None
+    path = Path(given)
+    if not path.is_file():
+        told = [picture.about.get(given) for picture in images]
+        if any(one is None for one in told):
+            accepted = ["a file of lines 'picture,group'", *map(str, images[0].about)]
+            raise SettingsError("no such file, and not all pictures tell this", given=given, accepted=accepted)
+        return [str(one) for one in told]
+    try:
+        lines = [line for line in csv.reader(path.read_text().splitlines()) if line]
+    except (OSError, ValueError, csv.Error) as error:
+        raise SettingsError(f"groups cannot be read: {error}", given=path.name) from None
+    if wrong := [line for line in lines if len(line) != 2]:
+        raise SettingsError("a line is 'picture,group'", given=",".join(wrong[0])[:60], accepted="cat/7.jpg,snow")
+    found = {name.strip(): group.strip() for name, group in lines}
+    if missing := [name for name in images.ids if name not in found]:
+        raise ImageError(f"{len(missing)} pictures have no group", given=missing[:3], accepted=f"lines of {path.name}")
+    return [found[name] for name in images.ids]
+
+
+def _parts(subunits: Path | None, units: bool) -> dict[str, Any]:
+    import vitreous as vt
+
+    if subunits is None:
+        return {"split": not units}
+    if units:
+        raise SettingsError("sub-units or whole units", given="--subunits and --units", accepted="one of them")
+    return {"disentanglement": vt.Disentanglement.load(subunits)}
+
+
+def _audited(subject: Subject, images: ImageSet, sites: list[str], asked: dict[str, Any]) -> AuditSweep:
+    import vitreous as vt
+    from vitreous.auditing.sweep import WRITES, AuditSweep
+
+    names = subject.resolve(list(WRITES) if sites == ["all"] else sites)
+    if len(names) == 1:
+        return AuditSweep((vt.audit(subject, images, names[0], **asked),))
+    return vt.audit_sites(subject, images, names, **asked)
+
+
+def _chosen(sweep: AuditSweep, off: str | None) -> tuple[tuple[str, int], ...]:
+    """(site, id) of what is switched off: what was asked for, or alarms; of one layer all, of several as many as do."""
+    sites = [finding.site for finding in sweep.findings]
+    if off is None:
+        count = len(sweep.alarms) if len(sites) == 1 or not sweep.alarms else sweep.enough()
+        return tuple((site, row.id) for site, row in sweep.alarms[:count])
+    found = []
+    for word in off.split(","):
+        where, _, number = word.strip().rpartition("/")
+        if not number.isdigit() or (not where and len(sites) > 1):
+            accepted = "--off 3,17" if len(sites) == 1 else f"--off {sites[0]}/3,{sites[-1]}/17"
+            raise SettingsError("parts are said by their ids", given=word, accepted=accepted)
+        found.append((where or sites[0], int(number)))
+    return tuple(found)
+
+
+def _about(
+    sweep: AuditSweep,
+    off: tuple[tuple[str, int], ...],
+    model: tuple[str, str | None, dict[str, Any]],
+    data: tuple[str, str | None],
+    seed: int,
+    alpha: float,
+) -> AuditAbout:
+    from vitreous.auditing.folder import AuditAbout, lasting
+
+    weights = model[1] if model[1] is None or not Path(model[1]).exists() else str(Path(model[1]).resolve())
+    sites = tuple(finding.site for finding in sweep.findings)
+    return AuditAbout(model[0], weights, model[2], lasting(data[0]), data[1], seed, alpha, sites, off)
+
+
+def _written(sweep: AuditSweep, about: AuditAbout, out: Path) -> tuple[SwitchOff | None, Path]:
+    """The findings, the patch, the page of each layer with alarms, and last what makes the folder an audit."""
+    import vitreous as vt
+    from vitreous.views.audit_page import PATCH
+
+    patch = sweep.measured(sweep.patch(about.off)) if about.off else None
+    first = sweep.rows[0][0] if sweep.rows else about.sites[0]
+    (out / PATCH).unlink(missing_ok=True)
+    for finding in sweep.findings:
+        folder = about.folder(out, finding.site)
+        if finding.alarms or finding.site == first:
+            vt.audit_report(finding, folder, patch=patch if len(about.sites) == 1 else None)
+        else:
+            finding.save(folder)
+    if patch is not None:
+        patch.save(out / PATCH)
+    about.save(out)
+    return patch, about.folder(out, first) / "report.html"
+
+
+def _answer(sweep: AuditSweep) -> str:
+    from vitreous.views.audit_page import answer_for
+
+    first = sweep.findings[0]
+    return answer_for([row.target for _, row in sweep.alarms], len(sweep.rows), first.classes, first.basis)
+
+
+def _rows(sweep: AuditSweep) -> list[dict[str, Any]]:
+    classes = sweep.findings[0].classes
+    return [
+        {"site": site, "id": row.id, "part": row.name, "speaks for": classes[row.target]}
+        | {"suspicion": round(row.suspicion, 3), "chance": round(row.corrected, 4), "alarm": row.alarm}
+        for site, row in sweep.rows[:LISTED]
+    ]
+
+
+def _facts(sweep: AuditSweep, about: AuditAbout, patch: SwitchOff | None, out: Path, page: Path) -> dict[str, Any]:
+    from dataclasses import asdict
+    from math import isnan
+
+    first = sweep.findings[0]
+    controls = {
+        one.site: {name: None if isnan(value) else value for name, value in one.controls.items()}
+        for one in sweep.findings
+    }
+    facts = {"answer": _answer(sweep), "basis": first.basis, "accuracy": first.accuracy, "alarms": len(sweep.alarms)}
+    facts |= {"parts": len(sweep.rows), "rows": _rows(sweep), "controls": controls, "off": about.off}
+    facts |= {"before_after": None if patch is None else asdict(patch.table)}
+    return facts | {"folder": str(out), "page": str(page)}
+
+
+def _said(sweep: AuditSweep, patch: SwitchOff | None, out: Path, page: Path) -> None:
+    from vitreous.cli.text import print_table
+    from vitreous.views.audit_page import PATCH
+
+    several: Sequence[str] = () if len(sweep.findings) > 1 else ("site",)
+    rows = [{name: value for name, value in row.items() if name not in several} for row in _rows(sweep)]
+    rows = [row | {"alarm": "alarm" if row["alarm"] else ""} for row in rows]
+    first = sweep.findings[0]
+    title = f"{len(sweep.alarms)} alarms in {len(sweep.rows)} parts; suspicion measured on {first.basis}"
+    print_table(title, rows)
+    typer.echo(_answer(sweep))
+    if patch is not None:
+        typer.echo(f"\n{len(patch)} parts switched off, right decisions before and after:\n{patch.table}")
+        typer.echo(f"\npatch: {(out / PATCH).resolve()}")
+    typer.echo(f"report: {page.resolve()}")

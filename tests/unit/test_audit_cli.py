@@ -1,0 +1,158 @@
+"""`vitreous audit`: from a folder of pictures and one of masks to findings, a patch and a page; and what is refused."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+from typer.testing import CliRunner
+
+import vitreous as vt
+from vitreous.auditing.folder import AuditAbout, open_audit, read_audit
+from vitreous.cli import app
+
+sys.path.insert(0, str(Path(__file__).parent))
+from audited_folder import MODEL, QUICK, write_pictures
+
+SITES = ("blocks.7.attn.out", "blocks.7.mlp.out")
+
+
+def run(*words) -> str:
+    found = CliRunner().invoke(app, ["audit", *map(str, words)])
+    assert found.exit_code == 0, found.output
+    return found.stdout
+
+
+def refused(*words) -> str:
+    found = CliRunner().invoke(app, ["audit", *map(str, words)])
+    assert found.exit_code == 2 and "Traceback" not in found.output, found.output
+    return found.stderr
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory) -> Path:
+    return write_pictures(tmp_path_factory.mktemp("audited"))
+
+
+@pytest.fixture(scope="module")
+def one(made) -> dict:
+    asked = ["--masks", made / "masks", "--groups", made / "groups.csv", "--out", made / "one", *QUICK, "--json"]
+    return json.loads(run(MODEL, made / "pictures", *asked))
+
+
+def test_one_layer_with_masks_and_groups(made, one):
+    assert one["basis"] == "outside the object" and one["alarms"] > 0 and "speak for" in one["answer"]
+    rows = {row[0]: row for row in one["before_after"]["rows"]}
+    assert {"all pictures", "class light", "light, left", "worst group"} <= set(rows)
+    files = {path.name for path in (made / "one").iterdir()}
+    assert {"audit.npz", "audit.json", "patch.safetensors", "report.html", "run.json"} <= files
+    patch = vt.SwitchOff.load(made / "one" / "patch.safetensors")
+    assert len(patch) == len(one["off"]) == one["alarms"]
+    assert "painted over" in (made / "one" / "report.html").read_text()
+
+
+def test_the_folder_opens_again_with_model_and_pictures(made, one):
+    about = AuditAbout.load(made / "one")
+    sweep = open_audit(made / "one", about.subject("cpu"))
+    assert sweep.findings[0].ids == read_audit(made / "one").findings[0].ids
+    patch = sweep.measured(sweep.patch(about.off))
+    assert [list(row) for row in patch.table.rows] == one["before_after"]["rows"]
+
+
+def test_other_pictures_are_no_audited_ones(made, one, tmp_path):
+    moved = shutil.copytree(made / "pictures", tmp_path / "pictures")
+    shutil.copytree(made / "one", tmp_path / "out")
+    about = json.loads((tmp_path / "out" / "audit.json").read_text())
+    (tmp_path / "out" / "audit.json").write_text(json.dumps(about | {"data": str(moved)}))
+    subject = AuditAbout.load(tmp_path / "out").subject("cpu")
+    open_audit(tmp_path / "out", subject)
+    name = read_audit(tmp_path / "out").findings[0].ids[0]
+    Image.new("RGB", (64, 64)).save(moved / name)
+    with pytest.raises(vt.StoreError, match="not those that were audited"):
+        open_audit(tmp_path / "out", subject)
+    (moved / name).unlink()
+    with pytest.raises(vt.StoreError, match="are gone"):
+        open_audit(tmp_path / "out", subject)
+    for damage in ("{", "[]", '{"format": "x"}', json.dumps(about | {"sites": ["../x"]})):
+        (tmp_path / "out" / "audit.json").write_text(damage)
+        with pytest.raises(vt.StoreError):
+            read_audit(tmp_path / "out")
+
+
+def test_several_layers_give_one_patch(made):
+    sites = ["--site", "blocks.-1.attn.out", "--site", "blocks.-1.mlp.out"]
+    out = made / "several"
+    said = run(MODEL, made / "pictures", *sites, "--masks", made / "masks", "--out", out, *QUICK)
+    assert "parts switched off" in said and "decisions changed" in said and "blocks.7." in said
+    about = AuditAbout.load(out)
+    assert about.sites == SITES and {site for site, _ in about.off} <= set(SITES)
+    assert all((out / site / "audit.npz").is_file() for site in SITES)
+    assert len(vt.SwitchOff.load(out / "patch.safetensors")) == len(about.off)
+    assert [one.site for one in open_audit(out, about.subject("cpu")).findings] == list(SITES)
+
+
+def test_parts_are_chosen_by_their_ids(made, one):
+    number = one["rows"][1]["id"]
+    asked = ["--masks", made / "masks", *QUICK, "--off", number, "--json", "--out", made / "off"]
+    assert json.loads(run(MODEL, made / "pictures", *asked))["off"] == [["blocks.7.mlp.out", number]]
+    assert "by their ids" in refused(MODEL, made / "pictures", *asked, "--off", "x")
+    assert "no part with this id" in refused(MODEL, made / "pictures", *asked, "--off", "99999")
+
+
+@pytest.mark.parametrize(
+    ("asked", "message"),
+    [
+        (["--site", "blocks.99.mlp.out"], "blocks.99.mlp.out"),
+        (["--head", "third"], "unknown head"),
+        (["--alpha", "nan"], "alpha between 0 and 1"),
+        (["--tested", "0"], "tested from 1 on"),
+        (["--correction", "hope"], "no such correction"),
+        (["--masks", "nowhere"], "no such masks"),
+        (["--masks", "boxes"], "has no boxes"),
+        (["--groups", "nowhere.csv"], "not all pictures tell this"),
+        (["--targets", "a"], "targets are"),
+        (["--subunits", "nowhere", "--units"], "one of them"),
+        (["--train", "nowhere"], "nowhere"),
+    ],
+)
+def test_wrong_options_are_refused_by_name(made, tmp_path, asked, message):
+    assert message in refused(MODEL, made / "pictures", "--out", tmp_path, *QUICK, *asked)
+
+
+def test_masks_that_do_not_fit_are_refused(made, tmp_path):
+    bad = shutil.copytree(made / "masks", tmp_path / "masks")
+    given = [MODEL, made / "pictures", "--out", tmp_path / "out", *QUICK, "--masks"]
+    for path in bad.rglob("*.png"):
+        Image.fromarray(np.zeros((8, 8), np.uint8)).save(path)
+    assert "of another size" in refused(*given, bad)
+    next(bad.rglob("*.png")).unlink()
+    assert "has no mask" in refused(*given, bad)
+    next(bad.rglob("*.png")).write_bytes(b"x")
+    (tmp_path / "empty").mkdir()
+    assert "no masks in this folder" in refused(*given, tmp_path / "empty")
+
+
+def test_groups_that_do_not_fit_are_refused(made, tmp_path):
+    given = [MODEL, made / "pictures", "--out", tmp_path / "out", *QUICK, "--groups", tmp_path / "g.csv"]
+    (tmp_path / "g.csv").write_text("dark/0.png,left\n")
+    assert "79 pictures have no group" in refused(*given)
+    (tmp_path / "g.csv").write_text("dark/0.png;left\n")
+    assert "a line is 'picture,group'" in refused(*given)
+
+
+def test_pictures_that_say_nothing_are_refused(made, tmp_path):
+    def said(folder) -> str:
+        return refused(MODEL, folder, "--out", tmp_path / "out", *QUICK)
+
+    (tmp_path / "empty").mkdir()
+    assert "no pictures" in said(tmp_path / "empty")
+    assert "labelled" in said(made / "pictures" / "dark")
+    few = shutil.copytree(made / "pictures", tmp_path / "few")
+    for path in sorted((few / "light").iterdir())[2:]:
+        path.unlink()
+    assert "a class needs" in said(few)
