@@ -1,4 +1,4 @@
-"""Whatever happens to a run, called again it ends as one that was left alone. `make fault-bench` tries for longer."""
+"""Whatever happens to a run, called again it ends as one that was left alone. `make faults` tries other moments."""
 
 from __future__ import annotations
 
@@ -18,8 +18,9 @@ from stages import STAGES
 pytestmark = pytest.mark.skipif(
     not sys.platform.startswith("linux"), reason="fork after loading the libraries is only safe on Linux"
 )
-QUICK = [name for name in STAGES if name != "recording_by_workers"]
-ROUNDS = int(os.environ.get("VITREOUS_FAULT_ROUNDS", "10"))
+SLOW = {"recording_by_workers": [pytest.mark.slow]}  # its processes take seconds to begin
+ALL = [pytest.param(stage, marks=SLOW.get(stage, [])) for stage in STAGES]
+SEED = int(os.environ.get("VITREOUS_FAULT_SEED", "0"))  # of the moments
 
 
 @pytest.fixture(scope="module")
@@ -53,18 +54,10 @@ def strike(nursery, alone, folder: Path, stage: str, rng: np.random.Generator, t
     return struck
 
 
-@pytest.mark.parametrize("stage", QUICK)
+@pytest.mark.parametrize("stage", ALL)
 def test_signals_at_random_moments(stage, nursery, alone, tmp_path):
-    rng = np.random.default_rng(0)
+    rng = np.random.default_rng(SEED)
     assert sum(strike(nursery, alone, tmp_path / str(k), stage, rng, 2) for k in range(2)), "no signal came in time"
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("number", range(ROUNDS))
-@pytest.mark.parametrize("stage", list(STAGES))
-def test_signals_at_many_random_moments(stage, number, nursery, alone, tmp_path):
-    rng = np.random.default_rng(number + 1)
-    strike(nursery, alone, tmp_path / "run", stage, rng, 5)
 
 
 # -- workers
@@ -86,14 +79,7 @@ def kill_a_worker(nursery, folder: Path, rng: np.random.Generator) -> bool:
 
 
 def test_a_worker_dies_and_the_run_goes_on(nursery, alone, tmp_path):
-    assert kill_a_worker(nursery, tmp_path / "run", np.random.default_rng(0))
-    assert files(tmp_path / "run") == alone["recording_by_workers"][0]
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("number", range(ROUNDS))
-def test_workers_die_at_many_moments(number, nursery, alone, tmp_path):
-    kill_a_worker(nursery, tmp_path / "run", np.random.default_rng(number + 1))
+    assert kill_a_worker(nursery, tmp_path / "run", np.random.default_rng(SEED))
     assert files(tmp_path / "run") == alone["recording_by_workers"][0]
 
 
@@ -151,16 +137,9 @@ def fill(nursery, alone, disk: Path, stage: str, rng: np.random.Generator) -> in
     return full
 
 
-@pytest.mark.parametrize("stage", QUICK)
+@pytest.mark.parametrize("stage", ALL)
 def test_a_disk_that_fills_up(stage, nursery, alone, small_disk):
-    assert fill(nursery, alone, small_disk, stage, np.random.default_rng(0)), "the disk never was too small"
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("number", range(ROUNDS))
-@pytest.mark.parametrize("stage", list(STAGES))
-def test_a_disk_that_fills_up_at_many_moments(stage, number, nursery, alone, small_disk):
-    fill(nursery, alone, small_disk, stage, np.random.default_rng(number + 1))
+    assert fill(nursery, alone, small_disk, stage, np.random.default_rng(SEED)), "the disk never was too small"
 
 
 # -- files that lose their end
@@ -190,11 +169,4 @@ CUT = [
 
 @pytest.mark.parametrize(("stage", "pattern"), CUT)
 def test_files_that_are_cut_short_are_made_anew(stage, pattern, nursery, alone, tmp_path):
-    assert cut_short(nursery, alone, tmp_path / "run", stage, pattern, np.random.default_rng(0)), "nothing was cut"
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("number", range(ROUNDS))
-@pytest.mark.parametrize(("stage", "pattern"), CUT)
-def test_files_that_are_cut_short_at_many_moments(stage, pattern, number, nursery, alone, tmp_path):
-    cut_short(nursery, alone, tmp_path / "run", stage, pattern, np.random.default_rng(number + 1))
+    assert cut_short(nursery, alone, tmp_path / "run", stage, pattern, np.random.default_rng(SEED)), "nothing was cut"

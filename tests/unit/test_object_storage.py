@@ -5,6 +5,7 @@ from __future__ import annotations
 import builtins
 import hashlib
 import json
+import os
 import pickle
 import shutil
 from collections.abc import Iterator
@@ -112,12 +113,12 @@ def test_errors_now_and_then_are_gone_through(door, local):
 
 def test_a_store_that_goes_away_is_named_and_gone_on_with_when_it_is_back(door, local, monkeypatch):
     url = "s3://bucket/dropped"
-    shards = 0
+    shards, kept = 0, int(np.random.default_rng(int(os.environ.get("VITREOUS_FAULT_SEED", "0"))).integers(2, 8))
 
     def gone(method: str, path: str, number: int) -> str | None:
         nonlocal shards
         shards += method in ("PUT", "POST") and "/shards/" in path
-        return "cut" if shards > 3 else None
+        return "cut" if shards > kept else None
 
     monkeypatch.setattr("s3fs.core.S3FileSystem.retries", 1)
     monkeypatch.setenv("AWS_MAX_ATTEMPTS", "1")
