@@ -7,7 +7,7 @@
     python benchmarks/run.py --only ncut tokens      some of the scripts
 
 Each script named in SCRIPTS offers CASES, and some GROWTH (`turns.py`). Ways take turns within a case, after one call
-each that does not count (it compiles); a ratio is of neighbours, and the table has its median and range. Memory is the peak above
+each that does not count; a ratio is of neighbours, and the table has its median and range. Memory is the peak above
 the ready input in a process of its own. Growth is timed apart, without peers.
 """
 
