@@ -3,8 +3,10 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
+TIMES ?= 10
+FAULTS := tests/faults $(patsubst %,tests/unit/test_%.py,record_kill object_storage record_engines disentangle_engines)
 
-.PHONY: front demo test chromium test-browser test-all test-peers bench studies docs package lint clean
+.PHONY: front demo test chromium test-browser test-all test-peers faults bench bench-gpu peers studies docs package lint clean
 
 $(READY): pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Python 3.11 or newer is needed: make PYTHON=python3.12"; exit 1; }
@@ -33,14 +35,23 @@ test-browser: $(READY) chromium  ## the pages in Chromium
 test-all: $(READY)  ## also the slow tests and those on real data
 	$(BIN)/python -m pytest -m "not peers"
 
+faults: $(READY)  ## kills, full disks, cut files, dead workers and a lost object store in every stage, TIMES in a row
+	@for n in $$(seq $(TIMES)); do echo "round $$n of $(TIMES)"; VITREOUS_FAULT_SEED=$$n $(BIN)/python -m pytest $(FAULTS) \
+	-m "slow or not slow" -x || exit 1; done
+
 test-peers: $(READY)  ## the same numbers as grad-cam, quantus and captum
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dev,peers]'
 	$(BIN)/python -m pytest -m peers
 
-bench: $(READY)  ## ratios against peers, measured in one run
-	$(BIN)/python benchmarks/recording.py
-	$(BIN)/python benchmarks/structure.py
-	$(BIN)/python benchmarks/tcav.py
+bench: $(READY) peers  ## every kernel and lens against its peers in one run: benchmarks/RESULTS.md
+	$(BIN)/python benchmarks/run.py
+
+bench-gpu: $(READY) peers  ## the same on an accelerator: benchmarks/results/gpu/RESULTS.md
+	$(BIN)/python benchmarks/run.py --gpu
+
+peers:
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dev,bench]' \
+	|| echo "not all peers can be installed: the table says which are missing"
 
 studies: $(READY)  ## writes docs/results.md and the papers' pages from studies/results/*.json
 	$(BIN)/python studies/results_page.py

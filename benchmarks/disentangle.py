@@ -27,9 +27,13 @@ from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
 import numpy as np
+import torch
 from sklearn.metrics import adjusted_rand_score
 
+import vitreous as vt
+from turns import Case, Growth, Way
 from vitreous.kernels.density import contribution_clusters, density_clusters
+from vitreous.kernels.density_device import Instances, contribution_clusters_on_device
 from vitreous.kernels.density_reduce import contributions
 
 INPUTS = 3072
@@ -167,6 +171,73 @@ def main() -> None:
     if args.json:
         before = json.loads(args.json.read_text()) if args.json.exists() else {}
         args.json.write_text(json.dumps(before | found, indent=1) + "\n")
+
+
+# -- for run.py
+
+
+def by_hdbscan(points: np.ndarray, size: int) -> np.ndarray:
+    """Its generic algorithm, which is its fastest in many dimensions and wants float64."""
+    from hdbscan import HDBSCAN
+
+    settings = {"cluster_selection_method": "leaf", "algorithm": "generic"}
+    return HDBSCAN(min_cluster_size=size, **settings).fit_predict(points.astype(np.float64))
+
+
+def by_evoc(points: np.ndarray, size: int) -> np.ndarray:
+    """The layer with the most clusters, as its default is."""
+    from evoc import EVoC
+
+    return EVoC(base_min_cluster_size=size).fit_predict(points)
+
+
+def on_device(q: np.ndarray, weight: np.ndarray, size: int, device: str) -> np.ndarray:
+    lying, w = torch.from_numpy(q).to(device), torch.from_numpy(weight).to(device)
+    rows = Instances(lambda at: lying[at], len(q), len(weight), lying.device)
+    return contribution_clusters_on_device(rows, w, min_cluster_size=size).labels.cpu().numpy()
+
+
+def ways(instances: int, device: str | None) -> dict[str, Way]:
+    q, weight, _ = planted(instances, 0)
+    points, size = contributions(q, weight), max(instances // SHARE, 5)
+    ours: dict[str, Way] = {
+        "contribution_clusters": lambda: contribution_clusters(q, weight, min_cluster_size=size).labels
+    }
+    if device is not None:
+        ours = {"contribution_clusters_on_device": lambda: on_device(q, weight, size, device)}
+    return ours | {
+        "scikit-learn, brute": lambda: density_clusters(points, min_cluster_size=size, method="exact").labels,
+        "hdbscan, generic": lambda: by_hdbscan(points, size),
+        "fast_hdbscan": lambda: by_fast_hdbscan(points, size),
+        "evoc": lambda: by_evoc(points, size),
+    }
+
+
+def quality(instances: int, found: dict) -> dict[str, str]:
+    truth = planted(instances, 0)[2]
+    return {
+        name: f"ARI with what was planted {adjusted_rand_score(truth, labels):.3f}" for name, labels in found.items()
+    }
+
+
+def layer(units: int) -> Way:
+    """A whole call of `vt.disentangle` on the inputs of a layer with so many units."""
+    q, _, _ = planted(4000, 0)
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        linear = torch.nn.Linear(INPUTS, units)
+    settings = {"top_k": 2000, "min_cluster_size": 20, "tokens_per_image": "all", "progress": False}
+    return lambda: vt.disentangle(linear, q[:, None], **settings)
+
+
+CASES = [
+    Case("density clusters", lambda n: f"{n:,} contributions of {INPUTS:,} inputs to one unit", ways,
+         5000, 1000, 10_000, {"hdbscan, generic": "hdbscan", "fast_hdbscan": "fast_hdbscan", "evoc": "evoc"}, quality,
+         lambda n: {"bytes": 4.0 * n * INPUTS},
+         "peers get contributions ready-made, ours begins with the inputs; fast_hdbscan gets a projection to 256 "
+         "dimensions, where it is faster and no worse"),
+]  # fmt: skip
+GROWTH = [Growth("disentangling", "units", layer, (16, 32, 64, 128), (2, 4, 8), 1)]
 
 
 if __name__ == "__main__":

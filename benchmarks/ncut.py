@@ -27,6 +27,8 @@ import torch
 
 import vitreous as vt
 from ncut_graph import Memory, graph
+from turns import Case, Growth, Way
+from vitreous.kernels.ncut import exp_cos
 
 RESULTS = Path(__file__).parent / "results" / "ncut.json"
 CHANNELS, SIGNAL, GROUPS, EIGENVECTORS = 768, 48, 40, 20
@@ -45,7 +47,7 @@ def nodes(count: int, noise: float, seed: int = 0) -> np.ndarray:
     return found
 
 
-def peer(sigma: float | None) -> Callable[[np.ndarray], np.ndarray] | None:
+def peer(sigma: float | None, device: str = "cpu") -> Callable[[np.ndarray], np.ndarray] | None:
     try:
         from ncut_pytorch import Ncut
     except ImportError as error:
@@ -56,7 +58,7 @@ def peer(sigma: float | None) -> Callable[[np.ndarray], np.ndarray] | None:
         given = torch.from_numpy(rows)
         if sigma is not None:
             given = torch.nn.functional.normalize(given, dim=1)
-        return Ncut(n_eig=EIGENVECTORS, sigma=sigma, device="cpu").fit_transform(given).numpy()
+        return Ncut(n_eig=EIGENVECTORS, sigma=sigma, device=device).fit_transform(given.to(device)).cpu().numpy()
 
     return run
 
@@ -144,6 +146,66 @@ def main() -> None:
     options.json.parent.mkdir(parents=True, exist_ok=True)
     options.json.write_text(json.dumps(results, indent=1) + "\n")
     print(json.dumps(results, indent=1))
+
+
+# -- for run.py
+
+
+def by_scikit_learn(rows: np.ndarray) -> np.ndarray:
+    """Eigenvectors of all pairs, by ARPACK. It divides them by the roots of the degrees; here they are given back."""
+    from sklearn.manifold import spectral_embedding
+
+    x = rows / np.linalg.norm(rows, axis=1, keepdims=True)
+    affinity = exp_cos(torch.from_numpy(x @ x.T)).numpy()
+    found = spectral_embedding(
+        affinity, n_components=EIGENVECTORS, eigen_solver="arpack", drop_first=False, random_state=0
+    )
+    degrees = affinity.sum(1, keepdims=True) - affinity.diagonal()[:, None]
+    return found * np.sqrt(degrees)
+
+
+def large(count: int, device: str | None) -> dict[str, Way]:
+    rows, on = nodes(count, 0.05), device or "cpu"
+    found: dict[str, Way] = {
+        "vt.ncut": lambda: vt.ncut(rows, EIGENVECTORS, method="low_rank", device=on, progress=False).eigenvectors
+    }
+    for name, sigma in {SAME: 1.0, "ncut-pytorch, defaults": None}.items():
+        found[name] = lambda sigma=sigma: peer(sigma, on)(rows)  # type: ignore[misc]
+    return found
+
+
+def moderate(count: int, device: str | None) -> dict[str, Way]:
+    rows = nodes(count, 0.05)
+    return large(count, device) | {"scikit-learn, ARPACK": lambda: by_scikit_learn(rows)}
+
+
+def distance_to_exact(count: int, found: dict[str, Any]) -> dict[str, str]:
+    exact = vt.ncut(nodes(count, 0.05), EIGENVECTORS, method="exact", progress=False).eigenvectors
+    return {
+        name: f"subspace error {subspace_error(exact, v):.0e}" for name, v in found.items() if "defaults" not in name
+    }
+
+
+def low_rank(count: int) -> Way:
+    return large(count, None)["vt.ncut"]
+
+
+SAME = "ncut-pytorch, same affinity"
+PEERS = {SAME: "ncut_pytorch", "ncut-pytorch, defaults": "ncut_pytorch"}
+LANDMARKS = 512
+
+
+def said(count: int) -> str:
+    return f"{count:,} nodes of {CHANNELS} channels, {EIGENVECTORS} eigenvectors"
+
+
+CASES = [
+    Case("ncut, all pairs fit", said, moderate, 4000, 600,
+         packages=PEERS, quality=distance_to_exact),
+    Case("ncut, many nodes", said, large, 100_000, 2000,
+         1_000_000, PEERS, work=lambda n: {"flop": 2.0 * n * CHANNELS * LANDMARKS}),
+]  # fmt: skip
+GROWTH = [Growth("ncut", "nodes", low_rank, (25_000, 50_000, 100_000, 200_000), (1000, 2000, 4000), 1)]
 
 
 if __name__ == "__main__":

@@ -22,12 +22,15 @@ import subprocess
 import sys
 import tempfile
 import time
+from contextlib import ExitStack
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 import torch
 
 import vitreous as vt
+from turns import Case, Growth, Way
 
 ROOT = Path(__file__).resolve().parents[1]
 DATA = Path(os.environ.get("VITREOUS_DATA", ROOT.parent / "shared" / "data"))
@@ -49,13 +52,13 @@ def open_images(quick: bool, count: int) -> vt.ImageSet:
     return vt.ImageSet.from_arrays(np.random.default_rng(0).integers(0, 256, (count, 64, 64, 3), np.uint8))
 
 
-def plain(subject: vt.Subject, images: vt.ImageSet, args: argparse.Namespace) -> None:
+def plain(subject: vt.Subject, images: vt.ImageSet, args: argparse.Namespace | Loop) -> None:
     for _, x in images.batches(subject.preprocess.at(args.size), args.batch_size):
         with torch.inference_mode():
-            subject(torch.from_numpy(x))
+            subject(torch.from_numpy(x).to(subject.device))
 
 
-def recorded(subject: vt.Subject, images: vt.ImageSet, args: argparse.Namespace) -> int:
+def recorded(subject: vt.Subject, images: vt.ImageSet, args: argparse.Namespace | Loop) -> int:
     """Bytes on disk of a recording that is thrown away again."""
     with tempfile.TemporaryDirectory(dir=args.folder) as folder:
         store = vt.record(
@@ -192,6 +195,69 @@ def main() -> None:
     )
     if args.json:
         args.json.write_text(json.dumps(found, indent=1) + "\n")
+
+
+# -- for run.py: random weights and pictures, which cost what real ones do
+
+
+@dataclass(frozen=True)
+class Loop:
+    """Settings that the loops above read."""
+
+    size: int
+    batch_size: int = 32
+    site: tuple[str, ...] = ("blocks.*.resid.out",)
+    dtype: str = "float16"
+    shard_mb: float = 64
+    folder: None = None
+
+
+def saved_with_numpy(subject: vt.Subject, images: vt.ImageSet, loop: Loop) -> None:
+    """What people write by hand: a hook a block, and one file for every batch and block."""
+    kept: dict[int, torch.Tensor] = {}
+    with tempfile.TemporaryDirectory() as folder, ExitStack() as hooks:
+        for number, block in enumerate(subject.module.blocks):
+            hook = block.register_forward_hook(lambda _, __, y, number=number: kept.update({number: y}))
+            hooks.callback(hook.remove)
+        for part, (_, x) in enumerate(images.batches(subject.preprocess.at(loop.size), loop.batch_size)):
+            with torch.inference_mode():
+                subject(torch.from_numpy(x).to(subject.device))
+            for number, y in kept.items():
+                np.save(f"{folder}/{part}-{number}.npy", y.half().cpu().numpy())
+
+
+def ways(count: int, device: str | None) -> dict[str, Way]:
+    small = count < 32
+    if small:
+        subject, loop = load_subject(True), Loop(64, 8)
+        images = open_images(True, count)
+    else:
+        subject, loop = vt.load("timm:vit_small_patch16_224", weights="random", device=device or "cpu"), Loop(224)
+        images = vt.ImageSet.from_arrays(np.random.default_rng(0).integers(0, 256, (count, 224, 224, 3), np.uint8))
+    return {
+        "vt.record": lambda: recorded(subject, images, loop),
+        "forward pass, nothing kept": lambda: plain(subject, images, loop),
+        "hooks and numpy.save": lambda: saved_with_numpy(subject, images, loop),
+    }
+
+
+def quick_recording(count: int) -> Way:
+    subject, images = load_subject(True), open_images(True, count)
+    return lambda: recorded(subject, images, Loop(64))
+
+
+def least(count: int) -> dict[str, float]:
+    """Of the forward pass: ViT-S/16 has 197 tokens of 384 channels in 12 blocks."""
+    tokens, d, blocks = 197, 384, 12
+    return {"flop": float(count * blocks * tokens * (24 * d * d + 4 * tokens * d))}
+
+
+CASES = [
+    Case("recording", lambda n: f"all 12 residual streams of a ViT-S/16, {n} pictures of 224 pixels, float16", ways,
+         64, 16, 2048, work=least,
+         note="ours also hashes, checks for non-finite numbers and can be gone on with after a kill"),
+]  # fmt: skip
+GROWTH = [Growth("recording", "images", quick_recording, (256, 512, 1024, 2048), (16, 32, 64), 1)]
 
 
 if __name__ == "__main__":

@@ -31,6 +31,8 @@ from scipy.sparse.csgraph import connected_components
 from scipy.spatial.distance import pdist, squareform
 
 import vitreous as vt
+from turns import Case, Growth, Way
+from vitreous.kernels import device_clusters
 from vitreous.kernels.l1 import l1
 from vitreous.kernels.near_pairs import near_components
 from vitreous.kernels.ranks import rank_bins
@@ -66,12 +68,12 @@ def labels_of(near: np.ndarray) -> np.ndarray:
     return labels
 
 
-def by_torch(features: np.ndarray) -> np.ndarray:
-    x = torch.from_numpy(features)
+def by_torch(features: np.ndarray, device: str = "cpu") -> np.ndarray:
+    x = torch.from_numpy(features).to(device)
     order = x.argsort(dim=0, stable=True)
-    ranks = torch.empty_like(order).scatter_(0, order, torch.arange(len(x))[:, None].expand_as(order))
+    ranks = torch.empty_like(order).scatter_(0, order, torch.arange(len(x), device=device)[:, None].expand_as(order))
     bins = (ranks * BINS // len(x)).T.float().contiguous()
-    return labels_of((torch.cdist(bins, bins, p=1) < len(x)).numpy())
+    return labels_of((torch.cdist(bins, bins, p=1) < len(x)).cpu().numpy())
 
 
 def by_scipy(features: np.ndarray) -> np.ndarray:
@@ -180,6 +182,57 @@ def measure_time(quick: bool) -> dict:
         found["one_factor"][str(correlation)] = {"brute_s": all_pairs, "ours_s": pruned, "ratio": all_pairs / pruned}
         print(f"  one factor, {correlation}: {pruned:.3f} s, all pairs without bounds {all_pairs:.3f} s")
     return found | {"machine": platform.machine(), "threads": torch.get_num_threads(), "torch": torch.__version__}
+
+
+# -- for run.py
+
+
+def on_device(features: np.ndarray, device: str) -> np.ndarray:
+    """As the structure loss finds clusters where the features lie: the smallest unit of each unit's cluster."""
+    rows, usable = device_clusters.rank_bins(torch.from_numpy(features).to(device), BINS)
+    return device_clusters.near_components(rows, len(features), BINS, usable).cpu().numpy()
+
+
+def ways(units: int, device: str | None) -> dict[str, Way]:
+    features = planted(SAMPLES, units, np.random.default_rng(0))
+    peers: dict[str, Way] = {"argsort + torch.cdist": lambda: by_torch(features, device or "cpu")}
+    if device is not None:
+        return {"device_clusters": lambda: on_device(features, device)} | peers
+    return {"unit_clusters": lambda: vt.unit_clusters(features)} | peers | {"scipy pdist": lambda: by_scipy(features)}
+
+
+def quality(_: int, found: dict) -> dict[str, str]:
+    """How many clusters, and whether they are those of the plain route."""
+    plain = adjacency(found["argsort + torch.cdist"])
+    return {n: "same clusters" if (adjacency(v) == plain).all() else "OTHER CLUSTERS" for n, v in found.items()}
+
+
+def adjacency(labels: np.ndarray) -> np.ndarray:
+    """(unit, unit): whether two are in one cluster, whatever the clusters are called."""
+    alone = np.where(labels < 0, -1 - np.arange(len(labels)), labels)
+    return alone[:, None] == alone
+
+
+def pairs(units: int) -> Way:
+    rows = rank_bins(planted(SAMPLES, units, np.random.default_rng(0)), BINS)
+    return lambda: near_components(rows, SAMPLES)
+
+
+def ranked(units: int) -> Way:
+    features = planted(SAMPLES, units, np.random.default_rng(0))
+    return lambda: rank_bins(features, BINS)
+
+
+SAMPLES = 4096
+MANY, FEW = (2000, 4000, 8000, 16_000), (128, 256, 512)
+CASES = [
+    Case("structure", lambda n: f"clusters of {n:,} units over {SAMPLES:,} samples", ways,
+         2304, 128, 4096, quality=quality, work=lambda n: {"bytes": 4.0 * n * SAMPLES}),
+]  # fmt: skip
+GROWTH = [
+    Growth("structure, ranks", "units", ranked, MANY, FEW, 1),
+    Growth("structure, pairs", "units", pairs, MANY, FEW, 2),
+]
 
 
 if __name__ == "__main__":

@@ -16,6 +16,7 @@ from pathlib import Path
 
 import torch
 
+from turns import Case, Way
 from vitreous.baselines.tcav import _by_captum, _by_inner_products, _draws, _Read
 
 OUT = Path(__file__).parent / "results" / "tcav.json"
@@ -65,6 +66,32 @@ def main() -> None:
     }
     OUT.write_text(json.dumps(result, indent=1) + "\n")
     print(json.dumps(result, indent=1))
+
+
+# -- for run.py
+
+
+def ways(sets: int, _: str | None) -> dict[str, Way]:
+    read, draws = one_layer(), _draws([PICTURES] * 4, sets, EXAMPLES, 0)
+
+    def by_captum() -> object:
+        from captum.concept._utils.classifier import DefaultClassifier
+
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            return _by_captum(read, 0, DefaultClassifier)(draws[0], read.of_class[0])
+
+    return {
+        "vt.tcav": lambda: _by_inner_products(read, 0, 0.1)(draws[0], read.of_class[0]),
+        "captum, its default classifier": by_captum,
+    }
+
+
+CASES = [
+    Case("concept vectors", lambda n: f"{n} fits of 60 pictures, {FEATURES:,} features", ways, 10, 2,
+         packages={"captum, its default classifier": "captum"},
+         note="ours includes its inner products, which a layer and concept need once for 300 fits and more"),
+]  # fmt: skip
 
 
 if __name__ == "__main__":

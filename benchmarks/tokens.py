@@ -15,12 +15,10 @@ the paper's products of matrices. Peers and ours take turns; ratios are of neigh
 from __future__ import annotations
 
 import argparse
-import ctypes
 import json
 import multiprocessing
 import platform
 import statistics
-import time
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
 from functools import partial
@@ -30,6 +28,7 @@ import torch
 from torch import Tensor
 
 import vitreous as vt
+from turns import Case, Way, forget_peak, in_turn, kilobytes, seconds, spread
 from vitreous.kernels.token_backward import cheaper_formed
 
 CPU = {"deit_tiny_patch16_224": (1.5, 2.5), "vit_base_patch32_224": (2.0, 3.5)}  # ratios wanted: float32, bfloat16
@@ -98,17 +97,6 @@ def ours(subject: vt.Subject, x: Tensor, dtype: str) -> Tensor:
 # -- measured
 
 
-def seconds(work: Callable[[], object], device: str) -> tuple[float, float]:
-    """On the clock, and of processor time in all threads."""
-    if device == "cuda":
-        torch.cuda.synchronize()
-    clock, processor = time.perf_counter(), time.process_time()
-    work()
-    if device == "cuda":
-        torch.cuda.synchronize()
-    return time.perf_counter() - clock, time.process_time() - processor
-
-
 def operations(subject: vt.Subject, seeds: int, length: int) -> dict[str, float]:
     """Billions of operations: of a forward pass, of one backward pass a token, and of ours."""
     d, layers, heads = subject.width, subject.depth, subject.heads or 1
@@ -152,10 +140,7 @@ def compare(name: str, device: str, rounds: int, share: int) -> dict:
         ways["forward"] = torch.inference_mode()(lambda: subject(x))
     for work in ways.values():
         seconds(work, device)
-    taken: dict[str, list[tuple[float, float]]] = {way: [] for way in ways}
-    for number in range(rounds):
-        for way in ways if number % 2 == 0 else reversed(ways):
-            taken[way].append(seconds(ways[way], device))
+    taken = in_turn(ways, rounds, device)
     ratios = {way: spread(taken["one_a_token"], taken[way]) for way in ways if way != "one_a_token"}
     found: dict = {
         "seconds": {way: statistics.median(clock for clock, _ in t) for way, t in taken.items()},
@@ -165,12 +150,6 @@ def compare(name: str, device: str, rounds: int, share: int) -> dict:
     found["gflop"] = operations(subject, *expected.shape)
     show(name, found)
     return found
-
-
-def spread(peer: list[tuple[float, float]], mine: list[tuple[float, float]]) -> dict[str, float]:
-    pairs, processor = ([a[k] / b[k] for a, b in zip(peer, mine, strict=True)] for k in range(2))
-    found = {"median": statistics.median(pairs), "low": min(pairs), "high": max(pairs)}
-    return found | {"processor": statistics.median(processor)}
 
 
 def show(name: str, found: dict) -> None:
@@ -258,19 +237,12 @@ def peak_mb(name: str, way: str) -> float:
     subject, x = load(name, "cpu")
     with torch.inference_mode():
         subject(x)
-    ctypes.CDLL("libc.so.6").malloc_trim(0)
-    Path("/proc/self/clear_refs").write_text("5")  # the peak so far, of loading, is forgotten
-    held = kilobytes("VmRSS")
+    held = forget_peak()
     if way == "one_a_token":
         one_a_token(subject, x, 12)  # as much memory as for all tokens
     else:
         ours(subject, x, way)
     return (kilobytes("VmHWM") - held) / 1024
-
-
-def kilobytes(what: str) -> int:
-    status = Path("/proc/self/status").read_text().splitlines()
-    return next(int(line.split()[1]) for line in status if line.startswith(what))
 
 
 def memory(names: list[str]) -> dict:
@@ -312,6 +284,49 @@ def main() -> None:
         found["memory_mb"] = memory(names)
     if args.json:
         args.json.write_text(json.dumps(found, indent=1) + "\n")
+
+
+# -- for run.py
+
+
+def ways(name: str, device: str | None) -> dict[str, Way]:
+    subject, x = load(name, device or "cpu")
+    return {
+        "token_maps, float32": lambda: ours(subject, x, "float32"),
+        "token_maps, bfloat16": lambda: ours(subject, x, "bfloat16"),
+        "autograd, one call a token": lambda: one_a_token(subject, x),
+        "autograd, is_grads_batched": lambda: many_at_once(subject, x, 50 if "32" in name or device == "cuda" else 8),
+    }
+
+
+def quality(_: str, found: dict[str, Tensor]) -> dict[str, str]:
+    exact = found["autograd, one call a token"]
+    return {name: f"relative error {errors(maps.cpu(), exact):.0e}" for name, maps in found.items()}
+
+
+def least(name: str) -> dict[str, float]:
+    subject, x = load(name, "cpu")
+    length = graph(subject, x)[0].shape[1]
+    return {"flop": 1e9 * operations(subject, length, length)["ours"]}
+
+
+CASES = [
+    Case(
+        f"token maps, {said}",
+        lambda n: f"all tokens of one picture, {n}",
+        ways,
+        size,
+        "quick",
+        gpu,
+        quality=quality,
+        work=least,
+        also_ours=("token_maps, bfloat16",),
+    )
+    for said, size, gpu in (
+        ("many tokens", "deit_tiny_patch16_224", "vit_base_patch16_224"),
+        ("few tokens", "vit_base_patch32_224", None),
+    )
+]
 
 
 if __name__ == "__main__":

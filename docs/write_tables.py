@@ -65,6 +65,52 @@ def probes_table() -> str:
     )
 
 
+def scale() -> dict:
+    return json.loads((DOCS.parent / "studies" / "results" / "scale.json").read_text())
+
+
+def plan_table() -> str:
+    """Hours of one node, as if it did all of a stage."""
+    models = scale()["plan"]["models"]
+    rows = {
+        "residual streams of all tokens": lambda m: f"{m['bytes'] / 1e12:,.0f} TB",
+        "forward pass": lambda m: f"{m['forward_h']:,.1f} h",
+        "writing all of it": lambda m: f"{m['write_h']:,.0f} h",
+        "residual streams, sub-sampled": lambda m: f"{m['bytes_few'] / 1e12:,.1f} TB",
+        "writing the sub-sample": lambda m: f"{m['write_few_h']:,.1f} h",
+        "units in all blocks": lambda m: f"{m['units']:,}",
+        "splitting all units, on cores": lambda m: f"{m['split_h']:,.1f} h",
+        "structure of all units, on cores": lambda m: f"{m['structure_h']:,.2f} h",
+        "structure, every token's units apart": lambda m: f"{m['structure_by_token_h']:,.1f} h",
+        "ncut of all tokens in all blocks, on cores": lambda m: f"{m['ncut_h']:,.0f} h",
+    }
+    lines = [f"| one node, one stage | {' | '.join(models)} |", "|" + " --- |" * (1 + len(models))]
+    return "\n".join(lines + [f"| {said} | {' | '.join(map(cell, models.values()))} |" for said, cell in rows.items()])
+
+
+def simulation_table() -> str:
+    found = scale()["simulate"]
+    lines = ["| workers | pieces | died | seconds, and ideal | share of ideal | with deaths |", "|" + " --- |" * 6]
+    for count, runs in found["runs"].items():
+        quiet, struck = runs["quiet"], runs["deaths"]
+        lines.append(
+            f"| {count} | {quiet['pieces']} | {struck['died']} | {quiet['s']:.1f}, {quiet['ideal_s']:.1f} |"
+            f" {quiet['share_of_ideal']:.0%} | {struck['share_of_ideal']:.0%} |"
+        )
+    rate = found["pieces_a_second"]
+    return "\n".join(lines) + (
+        f"\n\nWith nothing to do in a piece one process hands out and takes back {rate:,.0f} pieces a second: with"
+        f" shards of ten seconds it would keep {10 * rate:,.0f} workers busy."
+    )
+
+
+def subsample_table() -> str:
+    found = scale()["subsample"]
+    lines = ["| samples | clusters | agreement with all (ARI) |", "| --- | --- | --- |"]
+    lines += [f"| {int(n):,} | {row['clusters']} | {row['ari']:.4f} |" for n, row in found["fewer"].items()]
+    return "\n".join([*lines, f"| {found['samples']:,} | {found['clusters']} | 1 |"])
+
+
 def command_help() -> str:
     """Help of every command, as plain text."""
     import typer
@@ -121,3 +167,6 @@ if __name__ == "__main__":
     put("cli.md", "commands", command_help())
     put("api.md", "names", public_names())
     put("bundled.md", "probes", probes_table())
+    put("scale.md", "plan", plan_table())
+    put("scale.md", "simulation", simulation_table())
+    put("scale.md", "subsample", subsample_table())

@@ -35,6 +35,8 @@ if TYPE_CHECKING:
     from vitreous.dictionary_comparison import DictionaryComparison as DictionaryComparison
     from vitreous.dictionary_comparison import compare_dictionaries as compare_dictionaries
     from vitreous.disentangled import DisentangledModel as DisentangledModel
+    from vitreous.engine import open_engine as open_engine
+    from vitreous.errors import EngineError as EngineError
     from vitreous.errors import ImageError as ImageError
     from vitreous.errors import JudgeError as JudgeError
     from vitreous.errors import ModelError as ModelError
@@ -128,6 +130,7 @@ _PUBLIC = {
     "DictionaryComparison": "dictionary_comparison",
     "DisentangledModel": "disentangled",
     "Disentanglement": "lenses.disentangle",
+    "EngineError": "errors",
     "Examination": "examination",
     "Family": "models.family",
     "Finding": "finding",
@@ -196,6 +199,7 @@ _PUBLIC = {
     "object_mask": "lenses.tokens_segments",
     "object_masks": "baselines.masks",
     "open_attention": "attention",
+    "open_engine": "engine",
     "open_run": "examination",
     "patch": "hooks",
     "patch_features": "baselines.kmeans_features",

@@ -61,3 +61,7 @@ class SettingsError(VitreousError):
 
 class JudgeError(VitreousError):
     """A judge that cannot be reached, or will not serve."""
+
+
+class EngineError(VitreousError):
+    """Worker processes or a cluster that cannot do the work."""

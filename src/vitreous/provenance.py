@@ -11,7 +11,7 @@ import os
 import platform
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -80,6 +80,7 @@ class Run:
 
     folder: Path
     record: dict[str, Any]
+    keep: Callable[[str, bytes], None] | None = None
     _clock: float = field(default_factory=time.monotonic, repr=False)
 
     @property
@@ -97,7 +98,13 @@ class Run:
             "ended": _now(),
             "seconds": round(time.monotonic() - self._clock, 3),
         }
-        replace_file(self.path, json_bytes(self.record))
+        self.write()
+
+    def write(self) -> None:
+        data = json_bytes(self.record)
+        replace_file(self.path, data)
+        if self.keep is not None:
+            self.keep(self.path.name, data)
 
     def __enter__(self) -> Run:
         return self
@@ -130,11 +137,12 @@ def start_run(
     seeds: Mapping[str, int] | None = None,
     inputs: Mapping[str, str] | None = None,
     device: str | None = None,
+    keep: Callable[[str, bytes], None] | None = None,
 ) -> Run:
     """Writes `folder/run.json` with status "running" and gives the `Run` that will say how it ended.
 
-    `inputs` names what went in by content hash. A `run.json` that still says "running" long after belongs to a run
-    that was killed.
+    `inputs` names what went in by content hash; `keep` is given name and content too, where they lie elsewhere as well.
+    A `run.json` that still says "running" long after belongs to a run that was killed.
     """
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
@@ -154,6 +162,6 @@ def start_run(
         "seconds": None,
         "notes": {},
     }
-    run = Run(folder, record)
-    replace_file(run.path, json_bytes(record))
+    run = Run(folder, record, keep)
+    run.write()
     return run

@@ -239,8 +239,8 @@ def test_a_gpu_is_where_units_are_split_by_default(lies, splits):
 
 def test_engines_and_clusterers_that_are_not_there_are_refused(mixture):
     layer, q, settings = mixture
-    with pytest.raises(vt.SettingsError, match=r"unknown engine\n.*'ray'\n  accepted: local"):
-        vt.disentangle(layer, q, engine="ray", **settings)
+    with pytest.raises(vt.SettingsError, match=r"unknown engine\n.*'spark'\n  accepted: .local"):
+        vt.disentangle(layer, q, engine="spark", **settings)
     with pytest.raises(vt.SettingsError, match='clusterer "exact" runs on the cores alone'):
         vt.disentangle(layer, q, clusterer="exact", device="cpu", **settings)
     assert vt.disentangle(layer, q, engine="local", units=[0], **settings).counts.tolist() == [3]

@@ -637,23 +637,25 @@ def ranks(rank: int, folder: str, data: list) -> None:
     dist.init_process_group("gloo", init_method=f"file://{folder}/meet", rank=rank, world_size=2)
     model = DistributedDataParallel(Stream())
     share = [(x[rank::2], y[rank::2]) for x, y in data]
-    curve = run(model, structured(model), share)
-    torch.save({"model": model.module.state_dict(), "curve": curve}, Path(folder) / f"rank{rank}.pt")
+    loss = structured(model)
+    curve = run(model, loss, share)
+    found = {"model": model.module.state_dict(), "curve": curve, "active": loss.active}
+    torch.save(found, Path(folder) / f"rank{rank}.pt")
     dist.destroy_process_group()
 
 
-@pytest.mark.slow
 @pytest.mark.skipif(os.name == "nt", reason="gloo over a file")
-@pytest.mark.parametrize("sizes", ["even"])
-def test_two_ranks_train_as_one_with_both_batches(tmp_path, sizes):
+def test_two_ranks_train_as_one_with_both_batches(tmp_path):
     data = batches(10)
     # samples of the ranks are gathered rank by rank: the single run sees them in that order, for ties
     ordered = [(torch.cat([x[0::2], x[1::2]]), torch.cat([y[0::2], y[1::2]])) for x, y in data]
     one = Stream()
-    run(one, structured(one), ordered)
+    loss = structured(one)
+    run(one, loss, ordered)
     torch.multiprocessing.spawn(ranks, (str(tmp_path), data), nprocs=2)
     for rank in range(2):
         saved = torch.load(tmp_path / f"rank{rank}.pt", weights_only=True)
+        assert torch.equal(saved["active"], loss.active), "the same clusters"
         for name, value in one.state_dict().items():
             torch.testing.assert_close(saved["model"][name], value, atol=1e-5, rtol=1e-4)
 

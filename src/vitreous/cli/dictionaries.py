@@ -11,6 +11,7 @@ import typer
 
 from vitreous.cli.options import (
     Device,
+    EngineOption,
     Json,
     Settings,
     Split,
@@ -52,6 +53,7 @@ def compare_dictionaries(
     weights: Weights = None,
     settings: Settings = None,
     device: Device = "auto",
+    engine: EngineOption = "local",
     as_json: Json = False,
 ) -> None:
     """Backbone, sparse dictionaries, ELUDe and controls on one layer. Killed and run again, it goes on."""
@@ -77,6 +79,7 @@ def compare_dictionaries(
             evaluate=held,
             judge=None if judge is None else vt.load(judge, device=device),
             out=out,
+            engine=engine,
             progress=sys.stderr.isatty(),
             **asked,
         )

@@ -11,6 +11,7 @@ import typer
 
 from vitreous.cli.options import (
     Device,
+    EngineOption,
     Json,
     Seed,
     Settings,
@@ -93,20 +94,22 @@ def disentangle(
     settings: Settings = None,
     seed: Seed = 0,
     device: Device = "auto",
+    engine: EngineOption = "local",
     as_json: Json = False,
 ) -> None:
     """Splits units of a layer into sub-units that answer to one thing each. Killed and run again, it goes on."""
     import vitreous as vt
     from vitreous.cli.text import print_table
+    from vitreous.places import is_remote
 
     with plain_errors():
         subject = vt.load(model, weights=weights, device=device, **parse_settings(settings))
-        stored = (Path(data) / "manifest.json").is_file()
+        stored = is_remote(data) or (Path(data) / "manifest.json").is_file()
         source = vt.Store.open(data) if stored else open_data(data, subject, None, "raise", seed)
         asked: dict[str, Any] = {"top_k": top_k, "min_cluster_size": min_cluster_size, "expansion": expansion}
         asked |= {"units": parse_numbers("units", units) or "all", "clusterer": clusterer, "seed": seed}
         many = parse_numbers("tokens", tokens)
-        asked |= {"tokens_per_image": many[0] if many else "all", "out": out}
+        asked |= {"tokens_per_image": many[0] if many else "all", "out": out, "engine": engine}
         if page is not None and not isinstance(source, vt.ImageSet):
             raise SettingsError("a page shows pictures", given=data, remedy="give pictures, or leave --page out")
         finding = vt.disentangle(subject, source, site, progress=sys.stderr.isatty(), **asked)

@@ -27,6 +27,9 @@ app = typer.Typer(
 Json = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")]
 Seed = Annotated[int, typer.Option(help="Seed of every random choice.")]
 Device = Annotated[str, typer.Option(help="auto, cpu, cuda or mps.")]
+EngineOption = Annotated[
+    str, typer.Option("--engine", help="local, local:4 (worker processes), ray, ray:4, or torchrun.")
+]
 Weights = Annotated[str | None, typer.Option(help="Local .safetensors or .pth file, or 'random'.")]
 Settings = Annotated[
     list[str] | None,

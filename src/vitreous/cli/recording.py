@@ -11,6 +11,7 @@ import typer
 
 from vitreous.cli.options import (
     Device,
+    EngineOption,
     Json,
     Seed,
     Settings,
@@ -96,7 +97,7 @@ def sites(
 def record(
     model: Annotated[str, typer.Argument(help="Such as timm:vit_small_patch14_dinov2 or bundled:scenes-text.")],
     data: Annotated[str, typer.Argument(help="Folder, zip, picture, scenes:N, LAYOUT:ROOT, or a .txt file of texts.")],
-    out: Annotated[Path, typer.Option(help="Folder for the store.")],
+    out: Annotated[str, typer.Option(help="Folder for the store, or an address such as s3://bucket/store.")],
     sites: Annotated[list[str] | None, typer.Option("--site", help="Site or glob; may be repeated.")] = None,
     tokens: Annotated[str, typer.Option(help="'all', or how many random tokens a sample.")] = "all",
     dtype: Annotated[str, typer.Option(help="float16, bfloat16 or float32.")] = "float16",
@@ -110,6 +111,7 @@ def record(
     resume: Annotated[bool, typer.Option(help="Go on with an unfinished store.")] = True,
     seed: Seed = 0,
     device: Device = "auto",
+    engine: EngineOption = "local",
     as_json: Json = False,
 ) -> None:
     """Records activations into a store. Killed and run again, it goes on and ends with the same bytes."""
@@ -135,13 +137,14 @@ def record(
             shard_mb=shard_mb,
             resume=resume,
             seed=seed,
+            engine=engine,
         )
     typer.echo(json.dumps(store_facts(store), indent=1)) if as_json else print_store(store)
 
 
 @app.command()
 def inspect(
-    store: Annotated[Path, typer.Argument(help="Folder of a store.")],
+    store: Annotated[str, typer.Argument(help="Folder of a store, or its address.")],
     verify: Annotated[bool, typer.Option("--verify", help="Read every byte and compare with the manifest.")] = False,
     as_json: Json = False,
 ) -> None:

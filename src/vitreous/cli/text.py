@@ -99,7 +99,7 @@ def print_laws(laws: Sequence[Law]) -> None:
 def store_facts(store: Store) -> dict[str, Any]:
     manifest = store.manifest
     return {
-        "path": str(store.path),
+        "path": store.address,
         "model": dict(manifest.model),
         "data": dict(manifest.data),
         "samples": len(store),
@@ -137,7 +137,7 @@ def distinct_names(stores: Sequence[Store]) -> list[str]:
     """What was recorded in each, with its folder where that is not enough to tell them apart."""
     names = [str(store.manifest.model["name"]) for store in stores]
     if len({*names}) < len(names):
-        names = [f"{name} in {store.path}" for name, store in zip(names, stores, strict=True)]
+        names = [f"{name} in {store.address}" for name, store in zip(names, stores, strict=True)]
     return [name if names.count(name) == 1 else f"{name}, {k}" for k, name in enumerate(names, 1)]
 
 

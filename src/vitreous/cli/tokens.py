@@ -11,6 +11,7 @@ import typer
 
 from vitreous.cli.options import (
     Device,
+    EngineOption,
     Json,
     Seed,
     Settings,
@@ -54,6 +55,7 @@ def tokens(
     settings: Settings = None,
     seed: Seed = 0,
     device: Device = "auto",
+    engine: EngineOption = "local",
     as_json: Json = False,
 ) -> None:
     """Finds which pixels or words each token after a block is made of."""
@@ -66,7 +68,7 @@ def tokens(
         source = open_data(data, subject, None, "raise", seed)
         asked: dict[str, Any] = {"tokens": _tokens(only), "target": target, "order": order, "own": own}
         asked |= {"size": size, "dtype": dtype}
-        found = vt.token_maps(subject, source, _numbers(block), progress=sys.stderr.isatty(), **asked)
+        found = vt.token_maps(subject, source, _numbers(block), engine=engine, progress=sys.stderr.isatty(), **asked)
         files = _save(found, out)
         if subject.modality == "image":
             from vitreous.views.token_page import spread_tokens, token_page
@@ -98,6 +100,7 @@ def segment(
     settings: Settings = None,
     seed: Seed = 0,
     device: Device = "auto",
+    engine: EngineOption = "local",
     as_json: Json = False,
 ) -> None:
     """Cuts pictures up by what the tokens of a model stand for; no training, no labels."""
@@ -108,7 +111,7 @@ def segment(
         subject = vt.load(model, weights=weights, device=device, **parse_settings(settings))
         images: Any = open_data(data, subject, None, "raise", seed)
         asked: dict[str, Any] = {"target": target, "order": order, "size": size, "dtype": dtype}
-        maps = vt.token_maps(subject, images, block, progress=sys.stderr.isatty(), **asked)
+        maps = vt.token_maps(subject, images, block, engine=engine, progress=sys.stderr.isatty(), **asked)
         chosen: Any = {"linkage": linkage, "scale": scale, "weigh": weigh}
         segments = vt.segment(maps, k, threshold, **chosen)
         files = [path.relative_to(out).as_posix() for path in segments.save(out)]

@@ -24,7 +24,8 @@ from vitreous.dictionary_comparison.reading import Head, choose_reader, features
 from vitreous.dictionary_comparison.result import ROWS, DictionaryComparison
 from vitreous.dictionary_comparison.rows import Row, measure, read_row, save_row
 from vitreous.dictionary_comparison.settings import Settings
-from vitreous.dictionary_comparison.watch import Reference, Room
+from vitreous.dictionary_comparison.watch import Room
+from vitreous.engine import Engine, open_engine
 from vitreous.errors import SettingsError, StoreError
 from vitreous.evidence.directions import directions
 from vitreous.images import ImageSet
@@ -62,6 +63,7 @@ def compare_dictionaries(
     top: int | None = None,
     seeds: Sequence[int] = (0,),
     out: str | Path | None = None,
+    engine: str | Engine = "local",
     progress: bool = True,
 ) -> DictionaryComparison:
     """Backbone, sparse dictionaries, ELUDe and its controls on one linear layer: how faithful, how interpretable.
@@ -76,7 +78,8 @@ def compare_dictionaries(
     Dictionaries have `expansion` times as many units as the layer and are trained for about `steps` steps; with
     `sweep="penalty"` those that have a penalty are trained with three, and `"paper"` sweeps all that section E.1 does.
     ELUDe aims for the same expansion unless `min_cluster_size` is given. Each of `seeds` draws other tokens and trains
-    anew. Methods and seeds can be added later to the same `out`.
+    anew. Methods and seeds can be added later to the same `out`. `engine` says who makes rows, method by method:
+    "local" this process, "local:4" workers, "ray" a cluster whose machines all see `out`.
 
     >>> found = vt.compare_dictionaries(subject, images, methods=["backbone", "topk", "elude"], out="compared")
     >>> print(found.table())
@@ -92,7 +95,7 @@ def compare_dictionaries(
         reader = choose_reader(subject, train, held, accuracy, head, folder, progress)
         room = Room(subject, layer, held, reader, progress)
         work = _Work(room, settings, train, folder, _embedded(judge, held, folder, progress))
-        rows = work.rows(chosen, _checked_seeds(seeds))
+        rows = work.rows(chosen, _checked_seeds(seeds), open_engine(engine))
         ranking, said = _ranked(rows, work, judge)
         notes = tuple(note for note in (reader.note, _about_start(held), said) if note)
         found = DictionaryComparison(rows, ranking, asked | {"read by": reader.how, "top": work.top}, notes)
@@ -117,19 +120,20 @@ class _Work:
     def top(self) -> int:
         return self.settings.top_of(len(self.room.data))
 
-    def rows(self, methods: Sequence[str], seeds: Sequence[int]) -> tuple[Row, ...]:
+    def rows(self, methods: Sequence[str], seeds: Sequence[int], engine: Engine) -> tuple[Row, ...]:
         wanted = [(method, seed) for method in methods for seed in (seeds if method != "backbone" else seeds[:1])]
         there = {pair: read_row(self.folder / ROWS, *pair) for pair in wanted}
-        reference = self.room.reference(self.folder)
+        self.room.reference(self.folder)  # for all who make rows
         done = sum(row is not None for row in there.values())
         with tqdm(total=len(wanted), initial=done, desc="rows", disable=not self.room.progress) as bar:
             for seed in seeds:
                 missing = [method for method, s in wanted if s == seed and there[method, s] is None]
-                bench = self._bench(seed) if missing else None
-                for method in missing:
-                    assert bench is not None
+                if not missing:
+                    continue
+                job = _MakeRow(self, self._bench(seed))
+                for method, made in zip(missing, engine.map(job, missing, gpu=self._on_gpu), strict=True):
+                    there[method, seed] = made
                     bar.set_postfix_str(method)
-                    there[method, seed] = self._row(bench, method, reference)
                     bar.update()
         return tuple(row for pair in wanted if (row := there[pair]) is not None)
 
@@ -139,11 +143,23 @@ class _Work:
         training = record_training(room.subject, room.layer, self.train, tokens, seed, folder, loud)
         return Bench(room.subject, room.layer, self.settings, training, seed, self.folder / "made", loud)
 
-    def _row(self, bench: Bench, name: str, reference: Reference) -> Row:
-        method = bench.make(name)
-        watched = self.room.watch(method)
-        row = measure(method, bench.seed, watched, reference, self.room.reader, self.top, self.other)
-        save_row(row, self.folder / ROWS)
+    @property
+    def _on_gpu(self) -> bool:
+        return self.room.subject.device.type == "cuda"
+
+
+@dataclass(frozen=True, eq=False)
+class _MakeRow:
+    """A job: one method made, measured and saved."""
+
+    work: _Work
+    bench: Bench
+
+    def __call__(self, name: str) -> Row:
+        work, method = self.work, self.bench.make(name)
+        watched, reference = work.room.watch(method), work.room.reference(work.folder)
+        row = measure(method, self.bench.seed, watched, reference, work.room.reader, work.top, work.other)
+        save_row(row, work.folder / ROWS)
         return row
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import closing
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -61,7 +62,7 @@ def choose_reader(
         note = f"{train.name} has no labels of two classes to fit a probe to: accuracy is left out"
         return Reader("none", _features, note=note)
     probe, labels = _fitted(subject, train, folder / "probe.npz", progress), evaluate.labels
-    return Reader("probe", _features, lambda kept: accuracy(probe.predict(kept), labels))
+    return Reader("probe", _features, partial(_by_probe, probe, labels))
 
 
 def _features(out: Tensor, _: Tensor) -> np.ndarray:
@@ -91,38 +92,55 @@ def _classes(subject: Subject, evaluate: Data, head: Head | None) -> Reader:
     assert evaluate.labels is not None
     labels = evaluate.labels
 
-    def keep(out: Tensor, _: Tensor) -> np.ndarray:
-        logits = out if head is None else head(pooled(out))
-        if logits.ndim != 2 or logits.shape[1] <= labels.max():
-            raise SettingsError(
-                "labels are numbers of the head's classes",
-                given=f"{int(labels.max())} for outputs {tuple(logits.shape)}",
-                remedy='accuracy="probe" fits a head to these labels',
-            )
-        return logits.float().cpu().numpy()
+    return Reader("head", partial(_class_scores, labels, head), partial(_by_class, labels))
 
-    return Reader("head", keep, lambda kept: accuracy(kept, labels))
+
+# what a reader does stands in functions of their own, which can be sent to worker processes
+
+
+def _by_probe(probe: Probe, labels: np.ndarray, kept: np.ndarray) -> float:
+    return accuracy(probe.predict(kept), labels)
+
+
+def _by_class(labels: np.ndarray, kept: np.ndarray) -> float:
+    return accuracy(kept, labels)
+
+
+def _class_scores(labels: np.ndarray, head: Head | None, out: Tensor, _: Tensor) -> np.ndarray:
+    logits = out if head is None else head(pooled(out))
+    if logits.ndim != 2 or logits.shape[1] <= labels.max():
+        raise SettingsError(
+            "labels are numbers of the head's classes",
+            given=f"{int(labels.max())} for outputs {tuple(logits.shape)}",
+            remedy='accuracy="probe" fits a head to these labels',
+        )
+    return logits.float().cpu().numpy()
 
 
 def _next_token(texts: TextSet) -> Reader:
     """Of every position that is looked at, but the last: the log-probability of the next token and whether it leads."""
-    import torch
-
     seen = looked_at(texts, texts.tokens.shape[1])
     judged = seen[:, :-1] & (np.arange(1, texts.tokens.shape[1]) < texts.lengths[:, None])
+    return Reader("next token", _token_scores, partial(_led, judged), partial(_surprise, judged))
 
-    def keep(out: Tensor, x: Tensor) -> np.ndarray:
-        if out.ndim != 3:
-            raise SettingsError("a language model gives (sample, token, piece)", given=tuple(out.shape))
-        after = x[:, 1:].to(out.device)
-        logits = torch.log_softmax(out[:, :-1].float(), -1)
-        chance = logits.gather(-1, after[..., None])[..., 0]
-        return torch.stack([chance, (logits.argmax(-1) == after).float()], -1).cpu().numpy()
 
-    def right(kept: np.ndarray) -> float:
-        return float(kept[..., 1][judged].mean())
+def _token_scores(out: Tensor, x: Tensor) -> np.ndarray:
+    import torch
 
-    return Reader("next token", keep, right, lambda kept: float(-kept[..., 0][judged].mean()))
+    if out.ndim != 3:
+        raise SettingsError("a language model gives (sample, token, piece)", given=tuple(out.shape))
+    after = x[:, 1:].to(out.device)
+    logits = torch.log_softmax(out[:, :-1].float(), -1)
+    chance = logits.gather(-1, after[..., None])[..., 0]
+    return torch.stack([chance, (logits.argmax(-1) == after).float()], -1).cpu().numpy()
+
+
+def _led(judged: np.ndarray, kept: np.ndarray) -> float:
+    return float(kept[..., 1][judged].mean())
+
+
+def _surprise(judged: np.ndarray, kept: np.ndarray) -> float:
+    return float(-kept[..., 0][judged].mean())
 
 
 def _fitted(subject: Subject, train: Data, path: Path, progress: bool) -> Probe:

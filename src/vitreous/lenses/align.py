@@ -27,6 +27,7 @@ from tqdm.auto import tqdm  # type: ignore[import-untyped]
 from vitreous.errors import SettingsError
 from vitreous.lenses.align_finding import ChannelAlign as ChannelAlign
 from vitreous.lenses.align_nodes import Nodes, Read, open_nodes
+from vitreous.provenance import replace_file
 
 if TYPE_CHECKING:
     from vitreous.images import ImageSet
@@ -284,15 +285,17 @@ def _hash(seen: Seen, target: Target) -> str:
 
 
 def _keep(net: AlignNet, optimiser: Any, log: Any, best: Any, schedule: Schedule, weights: Weights) -> None:
+    from io import BytesIO
+
     import torch
 
     assert schedule.out is not None
     schedule.out.mkdir(parents=True, exist_ok=True)
     state = {"net": net.state_dict(), "optimiser": optimiser.state_dict(), "best": best}
     state |= {"log": log, "facts": _facts(schedule, weights)}
-    new = schedule.out / (CHECKPOINT + ".new")
-    torch.save(state, new)
-    new.replace(schedule.out / CHECKPOINT)
+    file = BytesIO()
+    torch.save(state, file)
+    replace_file(schedule.out / CHECKPOINT, file.getvalue())
 
 
 def _resume(net: AlignNet, optimiser: Any, schedule: Schedule, weights: Weights) -> tuple[list[Any], dict[str, Any]]:

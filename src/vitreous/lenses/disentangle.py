@@ -21,8 +21,9 @@ ratios hold, down to the floors below.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, fields
+from functools import partial
 from pathlib import Path
 from time import sleep
 from typing import TYPE_CHECKING, Any, Literal
@@ -30,6 +31,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from tqdm.auto import tqdm  # type: ignore[import-untyped]
 
+from vitreous.engine import Engine, Here, Ranks, open_engine
 from vitreous.errors import SettingsError
 from vitreous.kernels.density import METHODS
 from vitreous.kernels.density_rule import SELECTIONS
@@ -37,7 +39,7 @@ from vitreous.lenses.disentangle_expansion import NumberOfInstances, SizeOfClust
 from vitreous.lenses.disentangle_finding import Disentanglement as Disentanglement
 from vitreous.lenses.disentangle_rows import Rows, Tokens, describe_source, open_rows
 from vitreous.lenses.disentangle_share import Claims
-from vitreous.lenses.disentangle_units import OnCores, Options, Route
+from vitreous.lenses.disentangle_units import OnCores, Options, Route, SplitOne, UnitTop
 from vitreous.lenses.disentangle_work import UnitSplit, Work, assemble, open_work
 from vitreous.models.subject import Subject
 from vitreous.subunits.layers import LinearLayer, chosen_units, find_layer
@@ -55,7 +57,6 @@ LEAST_K, LEAST_CLUSTER = 1000, 10
 EXAMPLES = 32  # strongest instances that are kept of a unit and of a sub-unit
 SAMPLED_UNITS = 16  # units that are clustered to find the size of clusters for an expansion
 PAUSE = 0.5  # seconds, where other processes have all units that are left
-ENGINES = ("local",)
 
 
 def disentangle(
@@ -72,7 +73,7 @@ def disentangle(
     min_samples: int | None = None,
     clusterer: str = "auto",
     seed: int = 0,
-    engine: str = "local",
+    engine: str | Engine = "local",
     device: str | None = None,
     out: str | Path | None = None,
     progress: bool = True,
@@ -85,8 +86,9 @@ def disentangle(
     unit come out. With `out` the finding is saved there, and a run that was killed goes on where it was; processes with
     the same arguments and the same folder share the work.
 
-    `engine` says whose machines do the work: "local" is this one. `device` is where: by default the GPU that the model
-    lies on, or else the cores of the machine, with code made for them; "cpu" runs a GPU's code there.
+    `engine` says who splits units: "local" this process, "local:4" workers, "ray" a cluster; under "torchrun" all
+    processes share the folder `out`. `device` is where: by default the GPU that the model lies on, or else the cores of
+    the machine, with code made for them; "cpu" runs a GPU's code there.
 
     >>> finding = vt.disentangle(subject, images)
     >>> finding.expansion, finding.subunits(31), finding.subunit_top.images[finding.subunits(31)]
@@ -97,8 +99,7 @@ def disentangle(
     asked |= {"expansion": expansion, "selection": selection, "min_samples": min_samples, "clusterer": clusterer}
     asked |= {"seed": seed}
     _check(asked)
-    if engine not in ENGINES:
-        raise SettingsError("unknown engine", given=engine, accepted=ENGINES)
+    runner = open_engine(engine)
     where = _where(subject, device, clusterer)
     asked |= {"device": None if where is None else where.type}
     weight, bias = (part[which] for part in layer.matrix())
@@ -113,18 +114,24 @@ def disentangle(
             rows = open_rows(subject, layer, source, tokens_per_image, seed, work.folder, progress)
             route = _route(rows, weight, bias, where, clusterer, progress)
             chosen = work.remembered(lambda: _options(asked, route, len(rows), len(which), progress))
-        return _found(route, layer, which, work, made_of | {"instances": len(rows)} | chosen, progress)
+        return _found(route, layer, which, work, made_of | {"instances": len(rows)} | chosen, runner, progress)
 
 
 # -- all units
 
 
 def _found(
-    route: Route, layer: LinearLayer, which: np.ndarray, work: Work, settings: dict[str, Any], progress: bool
+    route: Route,
+    layer: LinearLayer,
+    which: np.ndarray,
+    work: Work,
+    settings: dict[str, Any],
+    runner: Engine,
+    progress: bool,
 ) -> Disentanglement:
     """The finding, by this process or by another that was faster."""
     options = Options(**{part.name: settings[part.name] for part in fields(Options)})
-    splits = _split_all(route, which, options, work, progress)
+    splits = _split_all(partial(_splits, route, options, runner), which, work, progress)
     if splits is None:
         return Disentanglement.load(work.folder.parent)
     weight, bias = layer.matrix()
@@ -143,7 +150,17 @@ def _route(
     return OnDevice(rows, weight, bias, device, progress)
 
 
-def _split_all(route: Route, which: np.ndarray, options: Options, work: Work, progress: bool) -> list[UnitSplit] | None:
+def _splits(route: Route, options: Options, runner: Engine, claims: Claims) -> Iterator[tuple[int, UnitSplit]]:
+    """The strongest rows are looked for here, in one pass for many units; workers are given units with theirs."""
+    tops = claims.taken(route.top(claims.free, options.top_k))
+    if isinstance(runner, Here | Ranks):  # processes of torchrun share the folder
+        return route.splits(tops, options, EXAMPLES)
+    return runner.map(SplitOne(route, options, EXAMPLES), map(UnitTop.on_host, tops), gpu=route.on_gpu)
+
+
+def _split_all(
+    splitting: Callable[[Claims], Iterator[tuple[int, UnitSplit]]], which: np.ndarray, work: Work, progress: bool
+) -> list[UnitSplit] | None:
     """Units one after the other; those that the folder has, or gets from other processes, are read from it.
 
     None if another process has ended it all meanwhile.
@@ -162,7 +179,7 @@ def _split_all(route: Route, which: np.ndarray, options: Options, work: Work, pr
                 sleep(PAUSE if len(splits) < len(which) else 0)
                 continue
             with claims:
-                for at, split in route.splits(claims.taken(route.top(claims.free, options.top_k)), options, EXAMPLES):
+                for at, split in splitting(claims):
                     work.write(int(which[at]), split)
                     claims.release(at)
                     splits[at] = split

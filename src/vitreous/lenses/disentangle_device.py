@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from queue import SimpleQueue
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -117,6 +117,17 @@ class OnDevice:
     device: torch.device
     progress: bool
 
+    @property
+    def on_gpu(self) -> bool:
+        return self.device.type == "cuda"
+
+    def __getstate__(self) -> dict[str, Any]:
+        """A worker holds rows of its own, quietly, on the GPU that it sees, which is its first."""
+        there = torch.device("cuda", 0) if self.on_gpu else self.device
+        return {
+            "rows": self.rows, "weight": self.weight, "bias": self.bias, "device": there, "progress": False
+        }  # fmt: skip
+
     @cached_property
     def held(self) -> DeviceRows:
         return hold(self.rows, self.device, self.progress)
@@ -163,6 +174,7 @@ class OnDevice:
 
     def _split(self, top: UnitTop, options: Options, examples: int) -> UnitSplit:
         weight, bias = self.weight[top.at], self.bias[top.at]
+        top = UnitTop(top.at, *(torch.as_tensor(part, device=self.device) for part in (top.ids, top.values)))
         take = self.held.take
         q = Instances(lambda at: take(top.ids[at]), len(top.ids), len(weight), self.device)
         found = contribution_clusters_on_device(

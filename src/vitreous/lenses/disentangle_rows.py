@@ -12,6 +12,7 @@ import json
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import dataclass
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -20,6 +21,7 @@ from tqdm.auto import tqdm  # type: ignore[import-untyped]
 
 from vitreous.errors import SettingsError, StoreError
 from vitreous.images import ImageSet
+from vitreous.memory import Parts
 from vitreous.models.subject import Subject
 from vitreous.provenance import json_bytes, replace_file
 from vitreous.recording.passes import draw_tokens
@@ -28,7 +30,7 @@ from vitreous.subunits.layers import LinearLayer, inputs_of
 from vitreous.texts import TextSet
 
 if TYPE_CHECKING:
-    from torch import nn
+    from torch import Tensor, nn
 
 Source = ImageSet | TextSet | Store | np.ndarray
 Tokens = int | Literal["all"]
@@ -54,6 +56,63 @@ class Rows:
         step = max(1, PIECE // self.inputs)
         for first in range(0, len(self), step):
             yield self.read(np.arange(first, min(first + step, len(self))))
+
+
+@dataclass(frozen=True, eq=False)
+class InFile:
+    """Rows in a file of their own; each process maps it for itself."""
+
+    path: Path
+    shape: tuple[int, int]
+
+    @cached_property
+    def _mapped(self) -> np.ndarray:
+        try:
+            return np.memmap(self.path, np.float32, "r", shape=self.shape)
+        except (OSError, ValueError) as error:
+            raise StoreError(
+                f"the rows of this run cannot be read here: {error}",
+                given=str(self.path),
+                remedy="workers on other machines need `out` on a disk that all of them see",
+            ) from error
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"path": self.path.resolve(), "shape": self.shape}
+
+    def __call__(self, ids: np.ndarray) -> np.ndarray:
+        return np.asarray(self._mapped[ids])
+
+
+@dataclass(frozen=True, eq=False)
+class InArray:
+    """Rows of an array (row, input), or of one (sample, position, input) with sample and position of each row."""
+
+    array: np.ndarray
+    places: tuple[np.ndarray, np.ndarray] | None
+
+    def __call__(self, ids: np.ndarray) -> np.ndarray:
+        at = ids if self.places is None else tuple(place[ids] for place in self.places)
+        return np.asarray(self.array[at], np.float32)
+
+
+@dataclass(frozen=True, eq=False)
+class InStore:
+    """Rows of a store, which workers open for themselves."""
+
+    store: Store
+    site: str
+    images: np.ndarray
+    slots: np.ndarray | None
+
+    def __call__(self, ids: np.ndarray) -> np.ndarray:
+        samples = self.images[ids]
+        array = self.store[self.site]
+        rows = np.asarray(array[samples] if self.slots is None else array[samples, self.slots[ids]], np.float32)
+        if not np.isfinite(rows).all():
+            raise StoreError(
+                f"the store holds values that are not finite at {self.site}", remedy="record these samples again"
+            )
+        return rows
 
 
 def describe_source(source: Source) -> dict[str, Any]:
@@ -97,12 +156,11 @@ def open_rows(
     if isinstance(source, Store):
         return _from_store(owner, layer, source, tokens, seed)
     _check_pass(owner, source)
-    if not (folder / READY).exists():
+    if not _whole(folder, inputs):
         _write(owner, layer, source, tokens, seed, folder, progress)
     positions = json.loads((folder / READY).read_bytes())["positions"]
     images, kept = _choose(positions, _lengths(source, positions), tokens, seed)
-    mapped = np.memmap(folder / FILE, np.float32, "r", shape=(len(images), inputs))
-    return Rows(lambda ids: np.asarray(mapped[ids]), images, kept, inputs)
+    return Rows(InFile(folder / FILE, (len(images), inputs)), images, kept, inputs)
 
 
 # -- which positions
@@ -145,9 +203,9 @@ def _from_array(array: np.ndarray, inputs: int, tokens: Tokens, seed: int) -> Ro
             raise SettingsError("inputs are not finite", given=f"sample {sample}", remedy="leave such samples out")
     if array.ndim == 2:
         images, kept = np.arange(len(array)), np.zeros(len(array), np.int64)
-        return Rows(lambda ids: np.asarray(array[ids], np.float32), images, kept, inputs)
+        return Rows(InArray(array, None), images, kept, inputs)
     images, kept = _choose(array.shape[1], np.full(len(array), array.shape[1]), tokens, seed)
-    return Rows(lambda ids: np.asarray(array[images[ids], kept[ids]], np.float32), images, kept, inputs)
+    return Rows(InArray(array, (images, kept)), images, kept, inputs)
 
 
 def _from_store(subject: Subject, layer: LinearLayer, store: Store, tokens: Tokens, seed: int) -> Rows:
@@ -164,24 +222,17 @@ def _from_store(subject: Subject, layer: LinearLayer, store: Store, tokens: Toke
             remedy=f'vt.record(..., sites="{inputs_of(subject, layer)[0]}")',
         )
     if not len(store):
-        raise StoreError("the store holds no samples", given=str(store.path))
+        raise StoreError("the store holds no samples", given=store.address)
     array = store[names[0]]
     if array.ndim == 2:
         images, slots = np.arange(len(store)), np.zeros(len(store), np.int64)
-        return Rows(lambda ids: _finite(array[images[ids]], names[0]), images, slots, array.shape[-1])
+        return Rows(InStore(store, names[0], images, None), images, slots, array.shape[-1])
     kept = store.tokens(names[0])
     whole = store.manifest.settings["tokens"] == "all"
     lengths = store.lengths if whole and store.lengths is not None else np.full(len(store), array.shape[1])
     images, slots = _choose(array.shape[1], lengths, "all" if not whole and tokens == array.shape[1] else tokens, seed)
     found = np.asarray(kept[images, slots], np.int64)
-    return Rows(lambda ids: _finite(array[images[ids], slots[ids]], names[0]), images, found, array.shape[-1])
-
-
-def _finite(rows: np.ndarray, site: str) -> np.ndarray:
-    rows = np.asarray(rows, np.float32)
-    if not np.isfinite(rows).all():
-        raise StoreError(f"the store holds values that are not finite at {site}", remedy="record these samples again")
-    return rows
+    return Rows(InStore(store, names[0], images, slots), images, found, array.shape[-1])
 
 
 # -- from a model
@@ -200,6 +251,14 @@ def _check_pass(subject: Subject, source: ImageSet | TextSet) -> None:
         )
 
 
+def _whole(folder: Path, inputs: int) -> bool:
+    """Whether rows were written to their end, and are as long as they were then."""
+    if not (folder / READY).exists() or not (folder / FILE).exists():
+        return False
+    rows = json.loads((folder / READY).read_bytes())["rows"]
+    return (folder / FILE).stat().st_size == rows * inputs * np.dtype(np.float32).itemsize
+
+
 def _write(
     subject: Subject,
     layer: LinearLayer,
@@ -213,11 +272,11 @@ def _write(
     from vitreous.hooks import evaluating
 
     size = BATCH.get(subject.device.type, 128)
-    images = np.empty(0, int)
+    images, parts = np.empty(0, int), Parts()
     batches: Any = source.batches(subject.preprocess, size)  # type: ignore[arg-type]
     with closing(batches), evaluating(subject.module), (folder / FILE).open("wb") as file:
         for where, x in tqdm(batches, "instances", -(-len(source) // size), disable=not progress, leave=False):
-            values = _pass(subject, layer, x)
+            values = parts(partial(_pass, subject, layer), x)["rows"].cpu().numpy()
             if not len(images):
                 positions = values.shape[1]
                 images, kept = _choose(positions, _lengths(source, positions), tokens, seed)
@@ -234,7 +293,7 @@ def _write(
     replace_file(folder / READY, json_bytes({"positions": int(positions), "rows": len(images)}))
 
 
-def _pass(subject: Subject, layer: LinearLayer, x: np.ndarray) -> np.ndarray:
+def _pass(subject: Subject, layer: LinearLayer, x: np.ndarray) -> dict[str, Tensor]:
     """float32 (sample, position, input)."""
     import torch
 
@@ -246,4 +305,4 @@ def _pass(subject: Subject, layer: LinearLayer, x: np.ndarray) -> np.ndarray:
         rows = layer.rows(recording[name])
         if len(rows) != len(x):
             raise SettingsError(f"{layer.path} does not see one row of positions a sample", given=tuple(rows.shape))
-        return rows.float().cpu().numpy()
+        return {"rows": rows.float()}

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol
+from typing import Any, ClassVar, NamedTuple, Protocol
 
 import numpy as np
 
@@ -40,9 +40,18 @@ class UnitTop(NamedTuple):
     ids: Any
     values: Any
 
+    def on_host(self) -> UnitTop:
+        """As arrays, which can be sent to any process."""
+        if isinstance(self.ids, np.ndarray):
+            return self
+        return UnitTop(self.at, self.ids.cpu().numpy(), self.values.cpu().numpy())
+
 
 class Route(Protocol):
     """Where units are worked on. `examples` strongest instances are kept of a unit and of each sub-unit."""
+
+    @property
+    def on_gpu(self) -> bool: ...
 
     def top(self, units: Sequence[int], k: int) -> Iterator[UnitTop]: ...
 
@@ -58,6 +67,7 @@ class OnCores:
     rows: Rows
     weight: np.ndarray
     bias: np.ndarray
+    on_gpu: ClassVar[bool] = False
 
     def top(self, units: Sequence[int], k: int) -> Iterator[UnitTop]:
         """Eq. 1: as many units a pass over the rows as memory allows.
@@ -83,6 +93,18 @@ class OnCores:
                 images, tokens = self.rows.images[ids], self.rows.tokens[ids]
                 split = split.with_examples(q, values, weight, bias, images, tokens, examples)
             yield at, split
+
+
+@dataclass(frozen=True, eq=False)
+class SplitOne:
+    """A job: one unit with its strongest rows to its sub-units."""
+
+    route: Route
+    options: Options
+    examples: int
+
+    def __call__(self, top: UnitTop) -> tuple[int, UnitSplit]:
+        return next(iter(self.route.splits([top], self.options, self.examples)))
 
 
 def split_unit(q: np.ndarray, weight: np.ndarray, bias: np.float32, options: Options) -> UnitSplit:

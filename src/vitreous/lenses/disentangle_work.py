@@ -90,12 +90,16 @@ class Work:
     kept: Path | None
 
     def read(self, unit: int) -> UnitSplit | None:
-        """A unit that an earlier run finished."""
+        """A unit that an earlier run finished; one whose file was cut short since is made anew."""
+        from safetensors import SafetensorError
         from safetensors.numpy import load
 
         try:
             found = load(self._file(unit).read_bytes())
         except FileNotFoundError:  # not done, or the finding has taken the place of all units
+            return None
+        except SafetensorError:
+            self._file(unit).unlink(missing_ok=True)
             return None
         clusters, rho, score, noise = found["numbers"].tolist()
         tops = [Examples(*(found[f"{name}.{part}"] for part in Examples._fields)) for name in ("top", "subunit_top")]

@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 from tqdm.auto import tqdm  # type: ignore[import-untyped]
 
+from vitreous.engine import Engine, open_engine
 from vitreous.errors import SettingsError
 from vitreous.evidence.statistics import (
     Test,
@@ -109,12 +110,14 @@ def compare(
     *,
     names: tuple[str, str] = ("a", "b"),
     seed: int = 0,
+    engine: str | Engine = "local",
     progress: bool = True,
 ) -> Comparison:
     """Whether two findings differ, by the tests of appendix C.
 
     Sizes can always be compared. Layers can if both have the same layers, tokens and channels, and hold `transformed`
-    or `distances`; where not, `layers` is empty and a note says why. Each finding has its own grey scale.
+    or `distances`; where not, `layers` is empty and a note says why. Each finding has its own grey scale. `engine` says
+    who does the permutation tests, layer by layer: "local" this process, "local:4" workers, "ray" a cluster.
 
     >>> a, b = vt.structure(x, keep_transformed=True), vt.structure(y, keep_transformed=True)
     >>> print(vt.compare(a, b, names=("plain", "structured")).table())
@@ -135,7 +138,7 @@ def compare(
         groups=(len(a.group_sizes), len(b.group_sizes)),
         mean_sizes=(a.mean_size, b.mean_size),
         sizes=_size_tests(a.group_sizes, b.group_sizes, names),
-        layers=() if missing else _layer_tests(_Grey(a), _Grey(b), seed, progress),
+        layers=() if missing else _layer_tests(_Grey(a), _Grey(b), seed, open_engine(engine), progress),
         notes=(*_unlike(a, b, names), *([missing] if missing else [])),
     )
 
@@ -191,7 +194,21 @@ class _Spread:
         self.count = total
 
 
-def _layer_tests(a: _Grey, b: _Grey, seed: int, progress: bool) -> tuple[LayerTest, ...]:
+def _by_chance(pairs: tuple[np.ndarray, np.ndarray, int]) -> Test:
+    """A job: the permutation test of one layer."""
+    a, b, seed = pairs
+    return permutation(a, b, pairs=PAIRS, seed=seed)
+
+
+def _drawn(a: _Grey, b: _Grey, layer: int, here: int, units: int, seed: int) -> tuple[np.ndarray, np.ndarray, int]:
+    """Distances of some pairs of units of a layer in both models, and a seed."""
+    rng = np.random.default_rng([seed, layer])
+    drawn = rng.choice(here * units, min(PAIRS, here * units), replace=False)
+    first, second = layer * here + drawn // units, drawn % units
+    return a.pairs(first, second), b.pairs(first, second), int(rng.integers(1 << 32))
+
+
+def _layer_tests(a: _Grey, b: _Grey, seed: int, engine: Engine, progress: bool) -> tuple[LayerTest, ...]:
     layers, here = len(a.finding.layers), a.finding.labels[0].size
     units = layers * here
     parts = [
@@ -207,13 +224,8 @@ def _layer_tests(a: _Grey, b: _Grey, seed: int, progress: bool) -> tuple[LayerTe
         if i != j:  # the same distances, seen from the other side
             spreads[other].add(differences)
     rows = []
-    for layer, spread in enumerate(spreads):
-        rng = np.random.default_rng([seed, layer])
-        drawn = rng.choice(here * units, min(PAIRS, here * units), replace=False)
-        first, second = layer * here + drawn // units, drawn % units
-        chance = permutation(
-            a.pairs(first, second), b.pairs(first, second), pairs=PAIRS, seed=int(rng.integers(1 << 32))
-        )
+    chances = engine.map(_by_chance, (_drawn(a, b, layer, here, units, seed) for layer in range(layers)))
+    for layer, (spread, chance) in enumerate(zip(spreads, chances, strict=True)):
         t = t_of_differences(spread.count, spread.mean, spread.squares)
         means = float(a.finding.differences[layer]), float(b.finding.differences[layer])
         rows.append(LayerTest(a.finding.layers[layer], *means, chance, t))

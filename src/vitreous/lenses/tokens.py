@@ -19,13 +19,16 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal, overload
+from dataclasses import dataclass, field, fields
+from functools import cached_property
+from typing import Any, Literal, NamedTuple, overload
 
 import numpy as np
 import torch
 from torch import Tensor
 from tqdm.auto import tqdm  # type: ignore[import-untyped]
 
+from vitreous.engine import Engine, open_engine
 from vitreous.errors import ModelError, SettingsError
 from vitreous.hooks import evaluating
 from vitreous.kernels.token_backward import Order, token_rows
@@ -34,6 +37,7 @@ from vitreous.lenses.tokens_finding import TokenMaps as TokenMaps
 from vitreous.lenses.tokens_inputs import Inputs, inputs_of
 from vitreous.lenses.tokens_read import Reader
 from vitreous.lenses.tokens_watch import Unread
+from vitreous.memory import Parts
 from vitreous.models.subject import Subject
 from vitreous.preprocess import Frame
 
@@ -69,6 +73,7 @@ def token_maps(
     dtype: Literal["float32", "bfloat16", "float64"] | None = None,
     batch_size: int | None = None,
     memory_mb: float | None = None,
+    engine: str | Engine = "local",
     progress: bool = True,
 ) -> TokenMaps | tuple[TokenMaps, ...]:
     """How much each input token counts for each latent token after a block: what tokens stand for.
@@ -79,49 +84,99 @@ def token_maps(
 
     `images` are pictures in any form, a tensor that is the model's input, or texts. `tokens` are numbers, prefix tokens
     first, or names of prefix tokens. Weights as `target` are (channel,), or (token, channel) for one vector a token.
-    `size` is another input size, `dtype` that of the backward pass.
+    `size` is another input size, `dtype` that of the backward pass. `engine` says who follows them, batch by batch:
+    "local" this process, "local:4" workers, "ray" a cluster.
     """
     _refuse(subject, target, order, own)
     blocks = _blocks(subject, block)
-    given = inputs_of(subject, images, size)
-    _refuse_one_patch(given, own)
-    budget = _budget(subject.device, memory_mb)
-    work = Work(subject, sorted(set(blocks)), tokens, target, order, _dtype(subject, dtype), budget)
-    rows: dict[int, list[np.ndarray]] = {b: [] for b in work.blocks}
+    chosen = (tuple(sorted(set(blocks))), tokens, target, order, _dtype(subject, dtype))
+    job = Batch(subject, images, size, *chosen, _budget(subject.device, memory_mb))
+    _refuse_one_patch(job.given, own)
+    rows: dict[int, list[np.ndarray]] = {b: [] for b in job.blocks}
     frames: list[Frame] = []
     count = batch_size or (1 if subject.device.type == "cpu" else 8)
-    bar = tqdm(total=len(given.ids), desc="token maps", delay=1, disable=not progress)
-    with evaluating(subject.module), bar:
-        for at, x, some in given.batches(count):
-            for b, found in work(x).items():
-                rows[b].append(found.cpu().numpy())
-            frames += some or ()
-            bar.update(len(at))
-    settings = {"subject": subject.name, "order": order, "own": own, "dtype": str(work.dtype).removeprefix("torch.")}
+    bar = tqdm(total=len(job.given.ids), desc="token maps", delay=1, disable=not progress)
+    with bar:
+        for found in open_engine(engine).map(job, job.given.spans(count), gpu=subject.device.type == "cuda"):
+            for b, part in found.rows.items():
+                rows[b].append(part)
+            frames += found.frames
+            bar.update(len(part))
+    settings = {"subject": subject.name, "order": order, "own": own, "dtype": str(job.dtype).removeprefix("torch.")}
     settings["target"] = target if isinstance(target, str) else "weights"
-    made = {b: _finding(given, work, b, np.concatenate(rows[b]), frames, settings) for b in work.blocks}
+    about = (job.given, subject, found)  # all batches have the same tokens and notes
+    made = {b: _finding(*about, b, np.concatenate(rows[b]), frames, settings) for b in job.blocks}
     return made[blocks[0]] if isinstance(block, int) else tuple(made[b] for b in blocks)
 
 
 def _finding(
-    given: Inputs, work: Work, block: int, rows: np.ndarray, frames: Sequence[Frame], settings: Mapping[str, Any]
+    given: Inputs,
+    subject: Subject,
+    last: Rows,
+    block: int,
+    rows: np.ndarray,
+    frames: Sequence[Frame],
+    settings: Mapping[str, Any],
 ) -> TokenMaps:
     if given.lengths is not None:
         there = np.arange(rows.shape[2]) < given.lengths[:, None]
-        rows = np.where(there[:, work.tokens, None] & there[:, None], rows, 0)
+        rows = np.where(there[:, last.tokens, None] & there[:, None], rows, 0)
     return TokenMaps(
         rows,
-        work.tokens,
+        last.tokens,
         block,
-        work.subject.prefix,
+        subject.prefix,
         given.grid,
         given.size,
         tuple(frames) or None,
         given.ids,
         settings,
         given.lengths,
-        tuple(work.notes),
+        last.notes,
     )
+
+
+class Rows(NamedTuple):
+    """What one batch gives: {block: (image, token, source token)}, frames of its pictures, its tokens, and notes."""
+
+    rows: dict[int, np.ndarray]
+    frames: tuple[Frame, ...]
+    tokens: tuple[int, ...]
+    notes: tuple[str, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class Batch:
+    """A job: the samples at some positions to their rows."""
+
+    subject: Subject
+    images: Any
+    size: int | tuple[int, int] | None
+    blocks: tuple[int, ...]
+    tokens: Literal["all"] | Sequence[int | str]
+    target: Target
+    order: Order
+    dtype: torch.dtype
+    budget: int
+    parts: Parts = field(default_factory=Parts)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {part.name: self.__dict__[part.name] for part in fields(self)}
+
+    @cached_property
+    def given(self) -> Inputs:
+        return inputs_of(self.subject, self.images, self.size)
+
+    @cached_property
+    def work(self) -> Work:
+        return Work(self.subject, self.blocks, self.tokens, self.target, self.order, self.dtype, self.budget)
+
+    def __call__(self, at: range) -> Rows:
+        x, frames = self.given.batch(at)
+        with evaluating(self.subject.module):
+            found = self.parts(self.work, x)
+        rows = {b: part.cpu().numpy() for b, part in found.items()}
+        return Rows(rows, frames or (), self.work.tokens, tuple(self.work.notes))
 
 
 class Work:

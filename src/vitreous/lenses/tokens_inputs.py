@@ -28,9 +28,12 @@ class Inputs:
     grid: Grid | None = None
     lengths: np.ndarray | None = None
 
+    def spans(self, count: int) -> Iterator[range]:
+        """Positions of batches of so many samples; the last may be shorter."""
+        return (range(first, min(first + count, len(self.ids))) for first in range(0, len(self.ids), count))
+
     def batches(self, count: int) -> Iterator[tuple[range, Tensor, tuple[Frame, ...] | None]]:
-        for first in range(0, len(self.ids), count):
-            at = range(first, min(first + count, len(self.ids)))
+        for at in self.spans(count):
             yield at, *self.batch(at)
 
 

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
 from vitreous.axes import Size
 from vitreous.errors import SettingsError, SiteError, StoreError
+from vitreous.memory import Parts
 from vitreous.store.manifest import SiteInfo
 
 if TYPE_CHECKING:
@@ -86,6 +88,7 @@ class Pass:
     ids: Sequence[str]
     lengths: np.ndarray | None
     on_nonfinite: OnNonfinite
+    parts: Parts = field(default_factory=Parts)
 
     def __call__(self, positions: np.ndarray, x: np.ndarray) -> dict[str, np.ndarray]:
         """Samples at `positions` with input `x` -> for each site what lies on disk; bfloat16 as its 16 bits."""
@@ -93,7 +96,7 @@ class Pass:
 
         dtype = {"float16": torch.float16, "float32": torch.float32, "bfloat16": torch.bfloat16}[self.dtype]
         with torch.inference_mode():
-            values = _capture(self.subject, list(self.sites), x)
+            values = self.parts(partial(_capture, self.subject, list(self.sites)), x)
             for site in self.sites:
                 values[site] = self._keep(site, values[site], positions)
             _check_numbers(values, dtype, [self.ids[k] for k in positions], self.on_nonfinite)

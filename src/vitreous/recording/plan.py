@@ -9,7 +9,6 @@ from collections.abc import Generator, Mapping
 from contextlib import closing
 from dataclasses import asdict, dataclass
 from functools import cached_property
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -99,7 +98,7 @@ class Order:
         with closing(batches):
             yield from batches
 
-    def plan(self, old: Manifest | None, folder: Path) -> Plan:
+    def plan(self, old: Manifest | None, folder: str) -> Plan:
         """Goes on with the store that is there, if it is of the same making; else one sample tells the shapes."""
         infos = self._look() if old is None else dict(old.sites)
         made_of = self._made_of(infos, self._batch_size(infos, old))
@@ -181,7 +180,7 @@ def _as_read(value: Any) -> Any:
     return json.loads(json.dumps(value))
 
 
-def refuse_other(old: Manifest, new: Mapping[str, Any], folder: Path) -> None:
+def refuse_other(old: Manifest, new: Mapping[str, Any], folder: str) -> None:
     """Raises if a store was made from anything else than what would be recorded now, and says what differs."""
     parts = _as_read(old.as_json())
     before, now = _leaves({part: parts[part] for part in new}), _leaves(new)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
@@ -18,9 +18,9 @@ from typing import BinaryIO
 import numpy as np
 
 from vitreous.errors import StoreError
+from vitreous.places import file_hash
 from vitreous.provenance import json_bytes, replace_file, sync_folder
 from vitreous.store.manifest import MANIFEST, Manifest, Shard, shard_name
-from vitreous.store.reader import file_hash
 
 try:
     import fcntl
@@ -119,12 +119,14 @@ def _busy(path: Path, owner: str) -> StoreError:
 class ShardWriter:
     """Takes batches in order and writes them in a thread of its own, straight to their place in the draft of a shard.
 
-    Memory holds the batches that wait, never a whole shard.
+    Memory holds the batches that wait, never a whole shard. `keep` hears of every shard that is whole, with the
+    manifest that lists it; without it the manifest is written into the folder.
     """
 
-    def __init__(self, folder: Path, manifest: Manifest) -> None:
+    def __init__(self, folder: Path, manifest: Manifest, keep: Callable[[Shard, Manifest], None] | None = None) -> None:
         self.manifest = manifest
         self._folder = folder
+        self._keep = keep
         self._pool = ThreadPoolExecutor(1, "vitreous-shards")
         self._waiting: deque[Future[None]] = deque()
         self._draft: BinaryIO | None = None
@@ -178,7 +180,10 @@ class ShardWriter:
         written.replace(self._folder / shard.file)
         sync_folder(written.parent)
         self.manifest = self.manifest.with_shard(shard)
-        write_manifest(self._folder, self.manifest)
+        if self._keep is None:
+            write_manifest(self._folder, self.manifest)
+        else:
+            self._keep(shard, self.manifest)
 
 
 def write_manifest(folder: Path, manifest: Manifest) -> None:

@@ -17,7 +17,8 @@ from typing import Any
 import numpy as np
 
 from vitreous.axes import Grid
-from vitreous.errors import StoreError
+from vitreous.errors import StoreError, VitreousError
+from vitreous.places import Bucket
 
 FORMAT, VERSION = "vitreous-store", 1
 MANIFEST, SAMPLES, TOKENS = "manifest.json", "samples.json", "tokens.safetensors"
@@ -143,17 +144,19 @@ def shard_name(number: int) -> str:
     return f"shards/{number:05d}.safetensors"
 
 
-def read_manifest(folder: Path) -> Manifest:
+def read_manifest(folder: Path | Bucket) -> Manifest:
     """Reads and checks `manifest.json`; anything wrong with it is a StoreError that names the field."""
-    path = folder / MANIFEST
+    path = f"{folder}/{MANIFEST}"
     try:
-        raw = json.loads(path.read_bytes())
+        raw = json.loads(folder.read(MANIFEST) if isinstance(folder, Bucket) else (folder / MANIFEST).read_bytes())
     except FileNotFoundError:
         raise StoreError("no store here: there is no manifest.json", given=str(folder)) from None
+    except VitreousError:
+        raise
     except (OSError, ValueError, RecursionError) as error:
         raise StoreError(f"damaged manifest: {path} cannot be read: {error}", remedy=DAMAGED) from None
     if not isinstance(raw, dict) or raw.get("format") != FORMAT:
-        raise StoreError("not a vitreous store", given=str(path), accepted=f'a manifest with "format": "{FORMAT}"')
+        raise StoreError("not a vitreous store", given=path, accepted=f'a manifest with "format": "{FORMAT}"')
     if raw.get("version") != VERSION:
         raise StoreError(
             f"{path} has a format version that this vitreous does not read",

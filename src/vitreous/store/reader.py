@@ -16,11 +16,11 @@ import numpy as np
 from vitreous.axes import Grid
 from vitreous.errors import SiteError, StoreError
 from vitreous.models.site import expand
+from vitreous.places import Bucket, file_hash, is_remote
 from vitreous.store.lazy import SiteArray
 from vitreous.store.manifest import DAMAGED, SAMPLES, TOKENS, Manifest, map_tensors, read_manifest, shard_name
 
 OPEN_SHARDS = 64  # memory maps kept open, each of which holds a file handle
-BLOCK = 1 << 20
 
 
 @dataclass(frozen=True)
@@ -41,17 +41,22 @@ class Store:
     Nothing is read before it is indexed, and then only from the shards that hold it.
     """
 
-    def __init__(self, path: Path, manifest: Manifest, samples: int) -> None:
+    def __init__(self, path: Path, manifest: Manifest, samples: int, bucket: Bucket | None = None) -> None:
         self.path = path
+        self.bucket = bucket
         self.manifest = manifest
         self._samples = samples
         self._shard = lru_cache(OPEN_SHARDS)(self._map_shard)
 
     @classmethod
     def open(cls, path: str | Path, *, allow_partial: bool = False) -> Store:
-        """Opens a finished store; with `allow_partial` also an unfinished one, up to its first missing shard."""
-        path = Path(path)
-        manifest = read_manifest(path)
+        """Opens a finished store; with `allow_partial` also an unfinished one, up to its first missing shard.
+
+        A path may be an address that fsspec knows, such as `s3://bucket/store`: shards are then fetched when they are
+        first read, and kept in a cache on this machine (the folder in VITREOUS_CACHE).
+        """
+        bucket = Bucket(str(path)) if is_remote(path) else None
+        manifest = read_manifest(bucket or Path(path))
         ready = 0
         while ready < len(manifest.shards) and manifest.shards[ready].first == manifest.span(ready)[0]:
             ready += 1
@@ -62,20 +67,25 @@ class Store:
                 given=f"{samples} of {manifest.samples} samples",
                 remedy="run the same record(...) again to finish it, or open what is there with allow_partial=True",
             )
-        return cls(path, manifest, samples)
+        return cls(bucket.cache if bucket else Path(path), manifest, samples, bucket)
 
     def __reduce__(self) -> tuple[Callable[..., Store], tuple[str, bool]]:
-        return _reopen, (str(self.path), not self.manifest.complete)
+        return _reopen, (self.address, not self.manifest.complete)
 
     def __repr__(self) -> str:
         part = "" if self.manifest.complete else f" of {self.manifest.samples}"
         model, data = self.manifest.model["name"], self.manifest.data["name"]
-        return f"Store({str(self.path)!r}: {model} on {data}, {len(self)}{part} samples, {len(self.sites)} sites)"
+        return f"Store({self.address!r}: {model} on {data}, {len(self)}{part} samples, {len(self.sites)} sites)"
 
     def __len__(self) -> int:
         return self._samples
 
     # -- what is in it
+
+    @property
+    def address(self) -> str:
+        """Where it was opened from."""
+        return str(self.bucket or self.path)
 
     @property
     def sites(self) -> tuple[str, ...]:
@@ -144,13 +154,21 @@ class Store:
         files = [(s.file, s.bytes, s.sha256) for s in self.manifest.shards]
         files += [(name, entry["bytes"], entry["sha256"]) for name, entry in self.manifest.files.items()]
         with _progress(sum(length for _, length, _ in files), progress) as tick:
-            found = [problem for file in files if (problem := _problem(self.path, *file, tick))]
+            found = [problem for file in files if (problem := _problem(self.bucket or self.path, *file, tick))]
         listed = {shard.file for shard in self.manifest.shards}
-        there = sorted(self.path.glob("shards/*")) if (self.path / "shards").is_dir() else []
-        extra = [f"shards/{path.name}" for path in there if f"shards/{path.name}" not in listed]
+        extra = [f"shards/{name}" for name in self._shards_there() if f"shards/{name}" not in listed]
         return found + [Problem(name, "extra", "the manifest does not list it") for name in extra]
 
     # -- reading
+
+    def _shards_there(self) -> list[str]:
+        if self.bucket is not None:
+            return self.bucket.names("shards")
+        return sorted(path.name for path in self.path.glob("shards/*"))
+
+    def _file(self, name: str, sha256: str) -> Path:
+        """A file of the store on this machine."""
+        return inside(self.path, name) if self.bucket is None else self.bucket.local(name, sha256)
 
     def _piece(self, site: str, number: int) -> np.ndarray:
         return self._shard(number)[site]
@@ -158,18 +176,22 @@ class Store:
     def _map_shard(self, number: int) -> dict[str, np.ndarray]:
         first, last = self.manifest.span(number)
         shapes = {site: (last - first + 1, *info.shape) for site, info in self.manifest.sites.items()}
-        return map_tensors(inside(self.path, shard_name(number)), shapes, self.manifest.dtype)
+        return map_tensors(self._file(shard_name(number), self._hashes[first]), shapes, self.manifest.dtype)
+
+    @cached_property
+    def _hashes(self) -> dict[int, str]:
+        return {shard.first: shard.sha256 for shard in self.manifest.shards}
 
     @cached_property
     def _kept(self) -> dict[str, np.ndarray]:
         count = self.manifest.settings["tokens"]
         numbers = {info.tokens for info in self.manifest.sites.values() if info.tokens is not None}
         shapes = {str(n): (self.manifest.samples, count) for n in sorted(numbers)}
-        return map_tensors(inside(self.path, TOKENS), shapes, "int32")
+        return map_tensors(self._file(TOKENS, self.manifest.files[TOKENS]["sha256"]), shapes, "int32")
 
     @cached_property
     def _about(self) -> dict[str, Any]:
-        path = inside(self.path, SAMPLES)
+        path = self._file(SAMPLES, self.manifest.files[SAMPLES]["sha256"])
         try:
             about = json.loads(path.read_bytes())
             columns = {name: about[name] for name in ("ids", "labels", "lengths", "classes")}
@@ -205,17 +227,9 @@ def inside(folder: Path, name: str) -> Path:
     return path
 
 
-def file_hash(path: Path, tick: Callable[[int], None] = lambda _: None) -> str:
-    """sha256 of a file, read in blocks; `tick` hears how many bytes each had."""
-    digest = hashlib.sha256()
-    with path.open("rb") as file:
-        while block := file.read(BLOCK):
-            digest.update(block)
-            tick(len(block))
-    return digest.hexdigest()
-
-
-def _problem(folder: Path, name: str, length: int, sha256: str, tick: Callable[[int], None]) -> Problem | None:
+def _problem(folder: Path | Bucket, name: str, length: int, sha256: str, tick: Callable[[int], None]) -> Problem | None:
+    if isinstance(folder, Bucket):
+        return _remote_problem(folder, name, length, sha256, tick)
     path = folder / name
     if leads_out(folder, path):
         return Problem(name, "altered", f"a link out of the store, to {path.resolve()}")
@@ -227,6 +241,19 @@ def _problem(folder: Path, name: str, length: int, sha256: str, tick: Callable[[
     if (found_hash := file_hash(path, tick)) != sha256:
         return Problem(name, "altered", f"sha256 {found_hash[:12]}... instead of {sha256[:12]}...")
     return None
+
+
+def _remote_problem(bucket: Bucket, name: str, length: int, sha256: str, tick: Callable[[int], None]) -> Problem | None:
+    """Every byte comes over the network: what is cached says nothing about what lies there."""
+    try:
+        data = bucket.read(name)
+    except FileNotFoundError:
+        return Problem(name, "missing", "no such object")
+    tick(len(data))
+    if len(data) != length:
+        return Problem(name, "truncated" if len(data) < length else "altered", f"{len(data)} bytes instead of {length}")
+    found = hashlib.sha256(data).hexdigest()
+    return None if found == sha256 else Problem(name, "altered", f"sha256 {found[:12]}... instead of {sha256[:12]}...")
 
 
 @contextmanager

@@ -1,0 +1,50 @@
+"""Work that does not fit into memory is done in smaller parts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from vitreous.engine import say
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+Key = TypeVar("Key", bound=Hashable)
+SAID = ("not enough memory", "can't allocate memory", "out of memory")  # by PyTorch's allocators
+
+
+@dataclass
+class Parts:
+    """Computes (sample, ...) at once, or, from the first time that memory runs out, at most `most` samples at a time.
+
+    Passes over fewer samples can differ in their last bits, so a line says when it happens.
+    """
+
+    most: int | None = None
+
+    def __call__(self, compute: Callable[[Any], dict[Key, Tensor]], x: Any) -> dict[Key, Tensor]:
+        import torch
+
+        found: list[dict[Key, Tensor]] = []
+        first = 0
+        while first < len(x):
+            part = x[first : first + (self.most or len(x))]
+            try:
+                found.append(compute(part))
+            except (MemoryError, RuntimeError) as error:
+                if not is_out_of_memory(error) or len(part) == 1:
+                    raise
+            else:
+                first += len(part)
+                continue
+            self.most = -(-len(part) // 2)
+            say(f"out of memory with {len(part)} samples at a time: going on with {self.most}")
+            if torch.cuda.is_available():
+                torch.cuda.empty_cache()
+        return found[0] if len(found) == 1 else {key: torch.cat([one[key] for one in found]) for key in found[0]}
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    return isinstance(error, MemoryError) or any(words in str(error) for words in SAID)

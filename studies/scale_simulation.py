@@ -1,0 +1,238 @@
+"""What very large models and sets would take, from measured costs, and a cluster of many light workers that checks it.
+
+    python studies/scale_simulation.py simulate [--workers 4 8 16 24]   Ray on this machine; workers sleep and write
+    python studies/scale_simulation.py subsample                        clusters of units from fewer samples
+    python studies/scale_simulation.py plan                             reads benchmarks/RESULTS.json
+
+Each writes its part of studies/results/scale.json; `docs/write_tables.py` puts the tables into docs/scale.md. Workers
+of the simulation do what recording does to an engine, without the products: take a piece, be busy for a while that
+varies (log-normal, some five times slower), write a file, and now and then die. The plan is arithmetic: operations and
+bytes of the architecture, times what was measured here or on a GPU. What is assumed and not measured is in ASSUMED.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import signal
+import tempfile
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+ROOT = Path(__file__).resolve().parents[1]
+OUT = ROOT / "studies" / "results" / "scale.json"
+PIECE = 0.5  # seconds that a light worker is busy, in the middle
+EACH = 30  # pieces a worker
+DEATHS = 0.01  # of pieces kill their worker, once
+#: The project's only GPU measurement of a picture-sized ViT: a compiled training step in bfloat16, plain torch 2.11.
+H200 = {"batch": 784, "tokens": 197, "width": 256, "blocks": 14, "step_s": 0.053}
+ASSUMED = {
+    "GPUs a node": 8,
+    "bytes a second a node writes to object storage": 2e9,
+    "cores a node": 64,
+    "instances a unit is split by": 400_000,
+    "tokens a picture, sub-sampled": 2,
+    "tokens of text, sub-sampled": 2_562_334,
+}
+
+
+@dataclass(frozen=True)
+class Model:
+    """`samples` are pictures or tokens of text, `tokens` of each are seen; `flop` of one sample's forward pass."""
+
+    said: str
+    samples: int
+    tokens: int
+    blocks: int
+    width: int
+    flop: float
+
+
+def vit_flop(tokens: int, width: int, blocks: int) -> float:
+    return float(blocks * tokens * (24 * width**2 + 4 * tokens * width))
+
+
+MODELS = [
+    Model("ImageNet-21k, ViT-g/14", 14_197_122, 257, 40, 1536, vit_flop(257, 1536, 40)),
+    Model("a billion tokens, 70-billion language model", 10**9, 1, 80, 8192, 2 * 70e9),
+]
+
+
+# -- the simulation
+
+
+@dataclass(frozen=True)
+class Piece:
+    """Busy for `seconds[item]`, then a file. Where `fatal` says so the process dies, the first time."""
+
+    folder: str
+    seconds: tuple[float, ...]
+    fatal: frozenset[int] = frozenset()
+
+    def __call__(self, item: int) -> int:
+        time.sleep(self.seconds[item] / 2)
+        mark = Path(self.folder) / f"died-{item}"
+        if item in self.fatal and not mark.exists():
+            mark.touch()
+            os.kill(os.getpid(), signal.SIGKILL)
+        time.sleep(self.seconds[item] / 2)
+        (Path(self.folder) / f"{item}.bin").write_bytes(bytes(4096))
+        return item * item
+
+
+def simulated(workers: int, fatal_share: float, seed: int) -> dict[str, float]:
+    """Seconds from the first result on, beside the work divided by the workers."""
+    from vitreous.engine import open_engine
+
+    rng = np.random.default_rng(seed)
+    count = workers * EACH
+    busy = PIECE * rng.lognormal(0, 0.2, count) * np.where(rng.random(count) < 0.01, 5, 1)
+    fatal = frozenset(int(n) for n in np.flatnonzero(rng.random(count) < fatal_share) if n >= workers)
+    with tempfile.TemporaryDirectory() as folder:
+        work = open_engine(f"ray:{workers}").map(Piece(folder, tuple(busy), fatal), range(count))
+        begun = time.perf_counter()
+        found = [next(work)]
+        first = time.perf_counter()
+        found += work
+        last = time.perf_counter()
+        assert found == [n * n for n in range(count)], "results are not those of one process"
+        assert len(list(Path(folder).glob("*.bin"))) == count
+        died = len(list(Path(folder).glob("died-*")))
+    ideal = (busy.sum() - busy[0]) / workers
+    told = {"pieces": count, "died": died, "start_s": first - begun, "ideal_s": ideal, "s": last - first}
+    return told | {"share_of_ideal": ideal / (last - first)}
+
+
+def hand_over_rate(workers: int, pieces: int = 2000) -> float:
+    """Pieces a second that one process can hand out and take back when there is nothing to do in them."""
+    from vitreous.engine import open_engine
+
+    work = open_engine(f"ray:{workers}").map(Nothing(), range(pieces))
+    next(work)
+    begun = time.perf_counter()
+    left = sum(1 for _ in work)
+    return left / (time.perf_counter() - begun)
+
+
+class Nothing:
+    def __call__(self, item: int) -> int:
+        return item
+
+
+def simulate(workers: list[int], seed: int) -> dict[str, Any]:
+    import ray
+
+    found: dict[str, Any] = {"piece_s": PIECE, "pieces_a_worker": EACH, "seed": seed, "runs": {}}
+    for count in workers:
+        ray.init(num_cpus=count, include_dashboard=False, log_to_driver=False, logging_level="ERROR")
+        found["runs"][count] = {"quiet": simulated(count, 0, seed), "deaths": simulated(count, DEATHS, seed)}
+        if count == workers[0]:
+            found["pieces_a_second"] = hand_over_rate(count)
+        ray.shutdown()
+        print(count, json.dumps(found["runs"][count]), flush=True)
+    found |= {"machine": f"{os.cpu_count()} cores, {platform.machine()}", "load": os.getloadavg()[0]}
+    return found | {"ray": ray.__version__}
+
+
+# -- fewer samples
+
+
+def subsample(seed: int) -> dict[str, Any]:
+    """Clusters of units from fewer samples against those from all, as the share of unit pairs that agree (ARI)."""
+    from sklearn.metrics import adjusted_rand_score
+
+    import vitreous as vt
+
+    rng = np.random.default_rng(seed)
+    samples, units, pairs = 65_536, 1024, 128
+    features = rng.standard_normal((samples, units), np.float32)
+    noise = rng.uniform(0.005, 0.02, pairs)[None].astype(np.float32)  # clear copies, as trained networks have
+    features[:, -pairs:] = features[:, :pairs] + noise * rng.standard_normal((samples, pairs), np.float32)
+    whole = vt.unit_clusters(features)
+    found = {}
+    for fewer in (512, 1024, 4096, 15_680):
+        labels = vt.unit_clusters(features[:fewer])
+        found[fewer] = {"ari": adjusted_rand_score(alone(whole), alone(labels)), "clusters": int(labels.max()) + 1}
+        print(fewer, found[fewer], flush=True)
+    return {"samples": samples, "units": units, "clusters": int(whole.max()) + 1, "seed": seed, "fewer": found}
+
+
+def alone(labels: np.ndarray) -> np.ndarray:
+    """Units of no cluster are clusters of one."""
+    return np.where(labels < 0, labels.max() + 1 + np.arange(len(labels)), labels)
+
+
+# -- the plan
+
+
+def gpu_rate() -> float:
+    """Operations a second that an H200 was seen to do: a training step is three forward passes' work."""
+    return 3 * H200["batch"] * vit_flop(int(H200["tokens"]), int(H200["width"]), int(H200["blocks"])) / H200["step_s"]
+
+
+def plan() -> dict[str, Any]:
+    measured = json.loads((ROOT / "benchmarks" / "RESULTS.json").read_text())
+    unit = json.loads((ROOT / "benchmarks" / "results" / "disentangle_memory.json").read_text())["memory"]
+    pairs, cut = measured["growth"]["structure, pairs"], measured["growth"]["ncut"]
+    node_flop = gpu_rate() * ASSUMED["GPUs a node"]
+    found: dict[str, Any] = {"assumed": ASSUMED, "h200": H200 | {"flop_a_second": gpu_rate()}, "models": {}}
+    found["measured"] = {"seconds_a_unit_on_2_cores": unit["wall"], "instances": unit["instances"]}
+    for name, growth in (("structure", pairs), ("ncut", cut)):
+        found["measured"][name] = {"size": growth["sizes"][-1], "s": growth["seconds"][-1]}
+    for model in MODELS:
+        found["models"][model.said] = costs(model, node_flop, unit["wall"], pairs, cut)
+        print(model.said, json.dumps(found["models"][model.said], indent=1), flush=True)
+    return found
+
+
+def costs(
+    model: Model, node_flop: float, unit_s: float, pairs: dict[str, Any], cut: dict[str, Any]
+) -> dict[str, float]:
+    """Bytes, and hours of one node for each stage as if it did all of it."""
+    pieces = ASSUMED["cores a node"] / 2  # what took two cores here
+    written = ASSUMED["bytes a second a node writes to object storage"] * 3600
+    units, tokens = model.blocks * model.width, model.samples * model.tokens
+    few = ASSUMED["tokens of text, sub-sampled"]
+    if model.tokens > 1:
+        few = ASSUMED["tokens a picture, sub-sampled"] * model.samples
+    structure = pairs["seconds"][-1] * (units / pairs["sizes"][-1]) ** 2 / pieces / 3600
+    nodes = tokens * model.blocks
+    return {
+        "bytes": 2.0 * tokens * units,
+        "bytes_few": 2.0 * few * units,
+        "forward_h": model.samples * model.flop / node_flop / 3600,
+        "write_h": 2.0 * tokens * units / written,
+        "write_few_h": 2.0 * few * units / written,
+        "units": units,
+        "split_h": units * unit_s / pieces / 3600,
+        "structure_h": structure,
+        "units_by_token": units * model.tokens,
+        "structure_by_token_h": structure * model.tokens**2,
+        "graph_nodes": nodes,
+        "ncut_h": cut["seconds"][-1] * nodes / cut["sizes"][-1] / pieces / 3600,
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("part", choices=["simulate", "subsample", "plan"])
+    parser.add_argument("--workers", type=int, nargs="+", default=[4, 8, 16, 24])
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--json", type=Path, default=OUT)
+    args = parser.parse_args()
+    found = json.loads(args.json.read_text()) if args.json.exists() else {}
+    if args.part == "simulate":
+        found["simulate"] = simulate(args.workers, args.seed)
+    else:
+        found[args.part] = subsample(args.seed) if args.part == "subsample" else plan()
+    args.json.write_text(json.dumps(found, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()
