@@ -98,11 +98,15 @@ def growth_lines(growth: dict[str, dict[str, Any]]) -> list[str]:
     if not growth:
         return []
     lines = ["", "## Growth", "", "![time against size](growth.png)", ""]
-    lines += ["| what | sizes | seconds | exponent | of the last step | promised |", "|---|---|---|---|---|---|"]
+    lines += [
+        "| what | sizes | seconds | exponent | of the last step | of processor time | at most |",
+        "|" + "---|" * 7,
+    ]
     for name, found in growth.items():
         sizes, times = " ".join(f"{n:,}" for n in found["sizes"]), " ".join(f"{t:.3g}" for t in found["seconds"])
         lines.append(
             f"| {name} | {sizes} {found['counted']} | {times} | {found['exponent']:.2f} | {found['last_step']:.2f} |"
+            f" {found['processor_exponent']:.2f} |"
             f" {found['at_most']:g} |"
         )
     return lines
@@ -117,7 +121,8 @@ def table(found: dict[str, Any]) -> str:
         f"`{found['command']}` on {found['date']}, {found['rounds']} rounds in turn, seed 0, planted and random data.",
         f"{where}; {about['threads']} threads, torch {about['torch']}, numpy {about['numpy']},"
         f" Python {about['python']}."
-        f" Load of the machine at the start {about['load']:.1f}; all of it took {found['seconds'] / 60:.1f} minutes.",
+        f" Load of the machine {about['load']:.1f} at the start and {found['load_after']:.1f} at the end;"
+        f" all of it took {found['seconds'] / 60:.1f} minutes.",
         f"Seen on this machine: products of {rate['float32_flop'] / 1e9:.0f} GFLOP/s in float32 and"
         f" {rate['bfloat16_flop'] / 1e9:.0f} in bfloat16, a copy at {rate['bytes'] / 1e9:.1f} GB/s (read and written).",
         "",
@@ -156,7 +161,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--gpu", action="store_true", help="on an accelerator")
     parser.add_argument("--small", action="store_true", help="a rehearsal at tiny size")
     parser.add_argument("--only", nargs="+", choices=SCRIPTS, default=list(SCRIPTS))
-    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument(
         "--threads", type=int, help="of all libraries (default: theirs); 1 is steadier beside other work"
     )
@@ -189,7 +194,7 @@ def main() -> None:
         for growth in vars(module).get("GROWTH", ()) if device is None else ():
             found["growth"][growth.name] = grown(growth, args.small, min(3, args.rounds))
             print(f"{growth.name}: exponent {found['growth'][growth.name]['exponent']:.2f}", flush=True)
-    found["seconds"] = time.perf_counter() - begun
+    found |= {"seconds": time.perf_counter() - begun, "load_after": os.getloadavg()[0]}
     out = args.out or (HERE / "results" / "gpu" if args.gpu else HERE)
     out.mkdir(parents=True, exist_ok=True)
     (out / "RESULTS.json").write_text(json.dumps(found, indent=1) + "\n")

@@ -143,16 +143,23 @@ def memory(script: str, case: Case, ways: Iterable[str], size: Any) -> dict[str,
 
 
 def grown(growth: Growth, small: bool, rounds: int) -> dict[str, Any]:
-    """Median seconds at every size, the exponent of a line through their logarithms, and that of the last step."""
+    """Median seconds at every size, exponents of lines through their logarithms, and that of the last step.
+
+    Processor time is told beside the clock, which other processes disturb.
+    """
     sizes, times = growth.small if small else growth.sizes, []
+    processor: list[float] = []
     for size in sizes:
         work = growth.at(size)
         work()
-        times.append(statistics.median(seconds(work)[0] for _ in range(rounds)))
+        taken = [seconds(work) for _ in range(rounds)]
+        times.append(statistics.median(clock for clock, _ in taken))
+        processor.append(statistics.median(used for _, used in taken))
     logs = np.log(sizes), np.log(times)
     exponent = float(np.polyfit(*logs, 1)[0])
     last = float((logs[1][-1] - logs[1][-2]) / (logs[0][-1] - logs[0][-2]))
     found = {"counted": growth.counted, "sizes": list(sizes), "seconds": times}
+    found |= {"processor_exponent": float(np.polyfit(logs[0], np.log(processor), 1)[0])}
     return found | {"exponent": exponent, "last_step": last, "at_most": growth.at_most}
 
 

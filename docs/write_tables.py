@@ -90,13 +90,10 @@ def plan_table() -> str:
 
 def simulation_table() -> str:
     found = scale()["simulate"]
-    lines = ["| workers | pieces | died | seconds, and ideal | share of ideal | with deaths |", "|" + " --- |" * 6]
+    lines = ["| workers | pieces | even | uneven | with deaths | died |", "|" + " --- |" * 6]
     for count, runs in found["runs"].items():
-        quiet, struck = runs["quiet"], runs["deaths"]
-        lines.append(
-            f"| {count} | {quiet['pieces']} | {struck['died']} | {quiet['s']:.1f}, {quiet['ideal_s']:.1f} |"
-            f" {quiet['share_of_ideal']:.0%} | {struck['share_of_ideal']:.0%} |"
-        )
+        shares = " | ".join(f"{run['share_of_ideal']:.0%} of {run['ideal_s']:.1f} s" for run in runs.values())
+        lines.append(f"| {count} | {runs['even']['pieces']} | {shares} | {runs['deaths']['died']} |")
     rate = found["pieces_a_second"]
     return "\n".join(lines) + (
         f"\n\nWith nothing to do in a piece one process hands out and takes back {rate:,.0f} pieces a second: with"
@@ -106,9 +103,11 @@ def simulation_table() -> str:
 
 def subsample_table() -> str:
     found = scale()["subsample"]
-    lines = ["| samples | clusters | agreement with all (ARI) |", "| --- | --- | --- |"]
-    lines += [f"| {int(n):,} | {row['clusters']} | {row['ari']:.4f} |" for n, row in found["fewer"].items()]
-    return "\n".join([*lines, f"| {found['samples']:,} | {found['clusters']} | 1 |"])
+    lines = ["| samples | clear copies: clusters, ARI | some about the limit: clusters, ARI |", "| --- | --- | --- |"]
+    for n in found["clear"]:
+        cells = [f"{found[kind][n]['clusters']}, {found[kind][n]['ari']:.3f}" for kind in ("clear", "doubtful")]
+        lines.append(f"| {int(n):,} | {' | '.join(cells)} |")
+    return "\n".join(lines)
 
 
 def command_help() -> str:

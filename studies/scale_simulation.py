@@ -44,13 +44,17 @@ ASSUMED = {
 
 @dataclass(frozen=True)
 class Model:
-    """`samples` are pictures or tokens of text, `tokens` of each are seen; `flop` of one sample's forward pass."""
+    """`samples` are pictures or tokens of text, `tokens` of each are seen; `flop` of one sample's forward pass.
+
+    `inputs` are those of the second layer of an MLP, whose units are split.
+    """
 
     said: str
     samples: int
     tokens: int
     blocks: int
     width: int
+    inputs: int
     flop: float
 
 
@@ -59,8 +63,8 @@ def vit_flop(tokens: int, width: int, blocks: int) -> float:
 
 
 MODELS = [
-    Model("ImageNet-21k, ViT-g/14", 14_197_122, 257, 40, 1536, vit_flop(257, 1536, 40)),
-    Model("a billion tokens, 70-billion language model", 10**9, 1, 80, 8192, 2 * 70e9),
+    Model("ImageNet-21k, ViT-g/14", 14_197_122, 257, 40, 1536, 4096, vit_flop(257, 1536, 40)),
+    Model("a billion tokens, 70-billion language model", 10**9, 1, 80, 8192, 28_672, 2 * 70e9),
 ]
 
 
@@ -86,13 +90,14 @@ class Piece:
         return item * item
 
 
-def simulated(workers: int, fatal_share: float, seed: int) -> dict[str, float]:
+def simulated(workers: int, uneven: bool, fatal_share: float, seed: int) -> dict[str, float]:
     """Seconds from the first result on, beside the work divided by the workers."""
     from vitreous.engine import open_engine
 
     rng = np.random.default_rng(seed)
     count = workers * EACH
     busy = PIECE * rng.lognormal(0, 0.2, count) * np.where(rng.random(count) < 0.01, 5, 1)
+    busy = busy if uneven else np.full(count, PIECE)
     fatal = frozenset(int(n) for n in np.flatnonzero(rng.random(count) < fatal_share) if n >= workers)
     with tempfile.TemporaryDirectory() as folder:
         work = open_engine(f"ray:{workers}").map(Piece(folder, tuple(busy), fatal), range(count))
@@ -131,7 +136,8 @@ def simulate(workers: list[int], seed: int) -> dict[str, Any]:
     found: dict[str, Any] = {"piece_s": PIECE, "pieces_a_worker": EACH, "seed": seed, "runs": {}}
     for count in workers:
         ray.init(num_cpus=count, include_dashboard=False, log_to_driver=False, logging_level="ERROR")
-        found["runs"][count] = {"quiet": simulated(count, 0, seed), "deaths": simulated(count, DEATHS, seed)}
+        kinds = {"even": (False, 0.0), "uneven": (True, 0.0), "deaths": (True, DEATHS)}
+        found["runs"][count] = {name: simulated(count, *kind, seed) for name, kind in kinds.items()}
         if count == workers[0]:
             found["pieces_a_second"] = hand_over_rate(count)
         ray.shutdown()
@@ -144,23 +150,26 @@ def simulate(workers: list[int], seed: int) -> dict[str, Any]:
 
 
 def subsample(seed: int) -> dict[str, Any]:
-    """Clusters of units from fewer samples against those from all, as the share of unit pairs that agree (ARI)."""
+    """Clusters from fewer samples against those from all (ARI): of clear copies, and with some about the limit."""
     from sklearn.metrics import adjusted_rand_score
 
     import vitreous as vt
 
     rng = np.random.default_rng(seed)
     samples, units, pairs = 65_536, 1024, 128
-    features = rng.standard_normal((samples, units), np.float32)
-    noise = rng.uniform(0.005, 0.02, pairs)[None].astype(np.float32)  # clear copies, as trained networks have
-    features[:, -pairs:] = features[:, :pairs] + noise * rng.standard_normal((samples, pairs), np.float32)
-    whole = vt.unit_clusters(features)
-    found = {}
-    for fewer in (512, 1024, 4096, 15_680):
-        labels = vt.unit_clusters(features[:fewer])
-        found[fewer] = {"ari": adjusted_rand_score(alone(whole), alone(labels)), "clusters": int(labels.max()) + 1}
-        print(fewer, found[fewer], flush=True)
-    return {"samples": samples, "units": units, "clusters": int(whole.max()) + 1, "seed": seed, "fewer": found}
+    found: dict[str, Any] = {"samples": samples, "units": units, "copies": pairs, "seed": seed}
+    for kind, most in (("clear", 0.02), ("doubtful", 0.05)):
+        features = rng.standard_normal((samples, units), np.float32)
+        noise = rng.uniform(0.005, most, pairs)[None].astype(np.float32)
+        features[:, -pairs:] = features[:, :pairs] + noise * rng.standard_normal((samples, pairs), np.float32)
+        labels = {n: vt.unit_clusters(features[:n]) for n in (512, 1024, 4096, 15_680, samples)}
+        whole = alone(labels[samples])
+        found[kind] = {
+            n: {"ari": adjusted_rand_score(whole, alone(few)), "clusters": int(few.max()) + 1}
+            for n, few in labels.items()
+        }
+        print(kind, found[kind], flush=True)
+    return found
 
 
 def alone(labels: np.ndarray) -> np.ndarray:
@@ -177,45 +186,49 @@ def gpu_rate() -> float:
 
 
 def plan() -> dict[str, Any]:
-    measured = json.loads((ROOT / "benchmarks" / "RESULTS.json").read_text())
+    results = json.loads((ROOT / "benchmarks" / "RESULTS.json").read_text())
     unit = json.loads((ROOT / "benchmarks" / "results" / "disentangle_memory.json").read_text())["memory"]
-    pairs, cut = measured["growth"]["structure, pairs"], measured["growth"]["ncut"]
-    node_flop = gpu_rate() * ASSUMED["GPUs a node"]
-    found: dict[str, Any] = {"assumed": ASSUMED, "h200": H200 | {"flop_a_second": gpu_rate()}, "models": {}}
-    found["measured"] = {"seconds_a_unit_on_2_cores": unit["wall"], "instances": unit["instances"]}
-    for name, growth in (("structure", pairs), ("ncut", cut)):
-        found["measured"][name] = {"size": growth["sizes"][-1], "s": growth["seconds"][-1]}
-    for model in MODELS:
-        found["models"][model.said] = costs(model, node_flop, unit["wall"], pairs, cut)
-        print(model.said, json.dumps(found["models"][model.said], indent=1), flush=True)
-    return found
+    core_s = {"unit, 400,000 instances of 3,072 inputs": unit["cpu"]}
+    for name, growth in (("structure", "structure, pairs"), ("ncut", "ncut")):
+        found = results["growth"][growth]
+        core_s[f"{name}, {found['sizes'][-1]:,} {found['counted']}"] = (
+            found["seconds"][-1] * results["machine"]["threads"]
+        )
+    told: dict[str, Any] = {"assumed": ASSUMED, "h200": H200 | {"flop_a_second": gpu_rate()}, "core_seconds": core_s}
+    told["models"] = {model.said: costs(model, unit["cpu"], results) for model in MODELS}
+    print(json.dumps(told, indent=1))
+    return told
 
 
-def costs(
-    model: Model, node_flop: float, unit_s: float, pairs: dict[str, Any], cut: dict[str, Any]
-) -> dict[str, float]:
-    """Bytes, and hours of one node for each stage as if it did all of it."""
-    pieces = ASSUMED["cores a node"] / 2  # what took two cores here
+def costs(model: Model, unit_s: float, results: dict[str, Any]) -> dict[str, float]:
+    """Bytes, and hours of one node for each stage as if it did all of it: on its cores but for the forward pass.
+
+    Splitting grows with inputs, cuts with channels and nodes, pairs of units with their square.
+    """
+    pairs, cut, threads = (
+        results["growth"]["structure, pairs"],
+        results["growth"]["ncut"],
+        results["machine"]["threads"],
+    )
     written = ASSUMED["bytes a second a node writes to object storage"] * 3600
+    core_h = ASSUMED["cores a node"] * 3600
     units, tokens = model.blocks * model.width, model.samples * model.tokens
     few = ASSUMED["tokens of text, sub-sampled"]
     if model.tokens > 1:
         few = ASSUMED["tokens a picture, sub-sampled"] * model.samples
-    structure = pairs["seconds"][-1] * (units / pairs["sizes"][-1]) ** 2 / pieces / 3600
-    nodes = tokens * model.blocks
+    structure = pairs["seconds"][-1] * threads * (units / pairs["sizes"][-1]) ** 2 / core_h
+    node = cut["seconds"][-1] * threads / cut["sizes"][-1] * model.width / 768
     return {
         "bytes": 2.0 * tokens * units,
         "bytes_few": 2.0 * few * units,
-        "forward_h": model.samples * model.flop / node_flop / 3600,
+        "forward_h": model.samples * model.flop / gpu_rate() / ASSUMED["GPUs a node"] / 3600,
         "write_h": 2.0 * tokens * units / written,
         "write_few_h": 2.0 * few * units / written,
         "units": units,
-        "split_h": units * unit_s / pieces / 3600,
+        "split_h": units * unit_s * model.inputs / 3072 / core_h,
         "structure_h": structure,
-        "units_by_token": units * model.tokens,
         "structure_by_token_h": structure * model.tokens**2,
-        "graph_nodes": nodes,
-        "ncut_h": cut["seconds"][-1] * nodes / cut["sizes"][-1] / pieces / 3600,
+        "ncut_h": tokens * model.blocks * node / core_h,
     }
 
 
