@@ -94,7 +94,7 @@ def simulation_table() -> str:
         shares = " | ".join(f"{run['share_of_ideal']:.0%} of {run['ideal_s']:.1f} s" for run in runs.values())
         lines.append(f"| {count} | {runs['even']['pieces']} | {shares} | {runs['deaths']['died']} |")
     return "\n".join(lines) + (
-        f"\n\nWith nothing to do in a piece, one process hands out and takes back {found['pieces_a_second']:,.0f} pieces"
+        f"\n\nWith nothing to do in them one process hands out and takes back {found['pieces_a_second']:,.0f} pieces"
         f" a second (to {next(iter(found['runs']))} workers; not tried with more)."
     )
 
