@@ -94,10 +94,9 @@ def simulation_table() -> str:
     for count, runs in found["runs"].items():
         shares = " | ".join(f"{run['share_of_ideal']:.0%} of {run['ideal_s']:.1f} s" for run in runs.values())
         lines.append(f"| {count} | {runs['even']['pieces']} | {shares} | {runs['deaths']['died']} |")
-    rate = found["pieces_a_second"]
     return "\n".join(lines) + (
-        f"\n\nWith nothing to do in a piece one process hands out and takes back {rate:,.0f} pieces a second: with"
-        f" shards of ten seconds it would keep {10 * rate:,.0f} workers busy."
+        f"\n\nWith nothing to do in them one process hands out and takes back {found['pieces_a_second']:,.0f} pieces"
+        f" a second (to {next(iter(found['runs']))} workers; not tried with more)."
     )
 
 

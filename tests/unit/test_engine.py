@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -93,6 +94,39 @@ def test_what_is_refused_on_purpose_comes_back_as_it_was(engine):
     assert [next(work), next(work)] == [0, 1]
     with pytest.raises(vt.SettingsError, match=r"two is refused\n  given:    2\n  remedy:   another number"):
         next(work)
+
+
+def seen_gpu(item: int) -> tuple[int, str]:
+    time.sleep(0.2)  # so that both workers have something to do
+    return item, os.environ.get("CUDA_VISIBLE_DEVICES", "")
+
+
+def test_gpus_are_requested_from_ray():
+    """Ray believes in GPUs that it is told of: each worker is given one of its own, and there are no more workers."""
+    needs_ray("ray")
+    import ray
+
+    ray.shutdown()
+    ray.init(num_cpus=4, num_gpus=2, include_dashboard=False, log_to_driver=False, logging_level="ERROR")
+    try:
+        found = list(open_engine("ray:4").map(seen_gpu, range(8), gpu=True))
+    finally:
+        ray.shutdown()
+    assert [item for item, _ in found] == list(range(8))
+    assert {gpu for _, gpu in found} == {"0", "1"}
+
+
+def test_a_cluster_without_gpus_is_said_to_have_none():
+    needs_ray("ray")
+    import ray
+
+    ray.shutdown()
+    ray.init(num_cpus=1, num_gpus=0, include_dashboard=False, log_to_driver=False, logging_level="ERROR")
+    try:
+        with pytest.raises(vt.EngineError, match=r"the Ray cluster has no GPU(.|\n)*device=\"cpu\""):
+            list(open_engine("ray:1").map(seen_gpu, [0], gpu=True))
+    finally:
+        ray.shutdown()
 
 
 def test_items_are_taken_as_they_are_needed():
