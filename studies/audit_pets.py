@@ -257,11 +257,12 @@ def pictures(sweep: Any, one: Case, path: Path, parts: int = 3, shown: int = 6) 
             axis.set_xticks([])
             axis.set_yticks([])
         said = "alarm" if row.alarm else "no alarm"
-        axes[line][0].set_title(
+        title = axes[line][0].set_title(
             f"{site} {row.name}: suspicion {row.suspicion:.2f} ({said}); tells box {box:.2f}, species {kind:.2f}",
             loc="left",
             fontsize=9,
         )
+        title.set_in_layout(False)  # else the first column grows with it
     figure.savefig(path, dpi=90)
 
 

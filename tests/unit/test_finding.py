@@ -16,7 +16,7 @@ from vitreous.finding import Finding, heat, shades
 from vitreous.training.run import Trained
 
 #: What public functions give that is no finding: things to go on with, to train or to speak to.
-NO_FINDINGS = {"Dictionary", "ImageSet", "Law", "Responses", "Store", "Subject", "Cache"}
+NO_FINDINGS = {"Dictionary", "Engine", "ImageSet", "Law", "Responses", "Store", "Subject", "Cache"}
 
 
 @pytest.fixture(scope="module")
