@@ -222,19 +222,23 @@ import sys
 sys.path[:0] = [{conformance!r}]
 import torch
 import vitreous as vt
-from vitreous.kernels import token_attention, triton_tokens
+from vitreous.kernels import token_attention, token_layers, triton_tokens
 from vitreous.laws import example_input
 from zoo import build
 
-triton_tokens.ROWS = triton_tokens.COLUMNS = 16  # several tiles, the last ones not full
+triton_tokens.TILE = 16  # several tiles, the last ones not full
 for variant in {variants!r}:
     subject = vt.wrap(build(variant))
     x = example_input(subject)
     tokens = [2, 11, 7]
     plain = vt.token_maps(subject, x, tokens=tokens, target="energy", batch_size=2, progress=False).scores
-    token_attention.fits_fused, before = (lambda go: True), token_attention.fits_fused
+    places = (token_attention, "fits_fused"), (token_layers, "fused")
+    before = [getattr(*place) for place in places]
+    for place in places:
+        setattr(*place, lambda g: True)
     fused = vt.token_maps(subject, x, tokens=tokens, target="energy", batch_size=2, progress=False).scores
-    token_attention.fits_fused = before
+    for place, own in zip(places, before):
+        setattr(*place, own)
     assert (abs(fused - plain) < 1e-5 * plain + 1e-7).all(), (variant, abs(fused - plain).max())
     print((fused != plain).sum())
 """
