@@ -15,9 +15,9 @@ import triton.language as tl
 from torch import Tensor
 
 TILE = 64  # queries, and keys, of a tile
-WARPS, STAGES = 4, 2  # of the kernels of attention
+WARPS, STAGES = 4, 3  # of the kernels of attention
 SEEDS, ACROSS = 16, 1024  # of a tile of hidden activations
-BESIDE = 8  # seeds of a tile of whole rows
+BESIDE = 4  # seeds of a tile of whole rows
 
 
 @triton.jit
