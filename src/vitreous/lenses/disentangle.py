@@ -35,7 +35,7 @@ from vitreous.engine import Engine, Here, Ranks, open_engine
 from vitreous.errors import SettingsError
 from vitreous.kernels.density import METHODS
 from vitreous.kernels.density_rule import SELECTIONS
-from vitreous.lenses.disentangle_expansion import NumberOfInstances, SizeOfClusters
+from vitreous.lenses.disentangle_expansion import options_for
 from vitreous.lenses.disentangle_finding import Disentanglement as Disentanglement
 from vitreous.lenses.disentangle_rows import Rows, Tokens, describe_source, open_rows
 from vitreous.lenses.disentangle_share import Claims
@@ -55,7 +55,7 @@ if TYPE_CHECKING:
 PAPER_K, PAPER_SHARE, PAPER_RATIO = 400_000, 400_000 / 2_562_334, 400
 LEAST_K, LEAST_CLUSTER = 1000, 10
 EXAMPLES = 32  # strongest instances that are kept of a unit and of a sub-unit
-SAMPLED_UNITS = 16  # units that are clustered to find the size of clusters for an expansion
+SAMPLED_UNITS = 32  # units that are clustered to find the options for an expansion
 PAUSE = 0.5  # seconds, where other processes have all units that are left
 
 
@@ -243,7 +243,13 @@ def _options(asked: dict[str, Any], route: Route, instances: int, units: int, pr
     reached = None
     if asked["expansion"] is not None:
         some = np.random.default_rng((options.seed, 2)).permutation(units)[:SAMPLED_UNITS]
-        by_size = asked["min_cluster_size"] is None
-        search = SizeOfClusters(options) if by_size else NumberOfInstances(options, min(PAPER_K, instances))
-        options, reached = search.nearest(asked["expansion"], route, sorted(some.tolist()), progress)
+        options, reached = options_for(
+            asked["expansion"],
+            options,
+            route,
+            sorted(some.tolist()),
+            sizes=asked["min_cluster_size"] is None,
+            instances=min(PAPER_K, instances) if asked["top_k"] is None else None,
+            progress=progress,
+        )
     return {**asdict(options), "sampled_expansion": reached}
