@@ -1,4 +1,4 @@
-"""A number of sub-units a unit that was asked for: planted clusters, gaps that only the instances fill, and the walk."""
+"""So many sub-units a unit as were asked for: planted clusters, gaps that only the instances fill, and the walk."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class Gaps:
         self.most = k
         return (UnitTop(unit, np.arange(k), np.arange(k)) for unit in units)
 
-    def splits(self, tops, options: Options, examples: int = 0):
+    def splits(self, tops, options: Options):
         self.tried.append((options.top_k, options.min_cluster_size))
         many = {2: 150.0, 3: 24.3, 4: 10.67, 5: 6.33, 6: 4.71, 7: 3.9, 8: 3.17}.get(options.min_cluster_size, 2.1)
         many *= (options.top_k / 1499) ** 0.6
@@ -121,9 +121,8 @@ def test_what_cannot_be_reached_ends_at_the_nearest():
 def test_a_walk_comes_near(target, slope, start):
     """Also where the way is steeper or flatter than was thought."""
     for true in (0.7 * slope, slope, 1.5 * slope):
-        middle = 500.0
-        known = walk(lambda n, true=true: true * np.log(n / middle) - np.log(target / 20), start, 2, 10**7, slope)
-        answer = middle * (target / 20) ** (1 / true)
+        known = walk(lambda n, true=true: true * np.log(n / 500) - np.log(target / 20), start, 2, 10**7, slope)
+        answer = 500 * (target / 20) ** (1 / true)
         if not 4 < answer < 10**7:
             continue
         nearest = min(known, key=lambda n: abs(known[n]))

@@ -199,8 +199,9 @@ def _check(asked: dict[str, Any]) -> None:
         raise SettingsError("unknown clusterer", given=asked["clusterer"], accepted=METHODS)
     if asked["selection"] not in SELECTIONS:
         raise SettingsError("unknown selection", given=asked["selection"], accepted=SELECTIONS)
-    if asked["expansion"] is not None and not asked["expansion"] > 1:
-        raise SettingsError("expansion is more than 1", given=asked["expansion"])
+    expansion = asked["expansion"]
+    if expansion is not None and not (isinstance(expansion, int | float | np.number) and 1 < expansion < np.inf):
+        raise SettingsError("expansion is more than 1", given=expansion, accepted="a finite number")
     if None not in (asked["expansion"], asked["min_cluster_size"], asked["top_k"]):
         raise SettingsError(
             "expansion chooses min_cluster_size or top_k, and all three are given",

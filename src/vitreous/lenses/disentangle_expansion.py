@@ -68,9 +68,10 @@ def options_for(
         most = min(instances, MOVES * options.top_k) if sizes else instances
     with tqdm(desc="expansion", unit="try", disable=not progress, leave=False) as bar:
         pilot = Pilot(route, list(route.top(units, most)), target, bar)
-        k, size = options.top_k, options.min_cluster_size
+        k, size, least = options.top_k, options.min_cluster_size, options.min_samples or 0
         if not sizes:
-            walk(lambda k: pilot.off(replace(options, top_k=k)), k, min(2 * size, most), most, BY_INSTANCES)
+            low = min(max(2 * size, least), most)
+            walk(lambda k: pilot.off(replace(options, top_k=k)), k, low, most, BY_INSTANCES)
         else:
             off = walk(lambda size: pilot.off(replace(options, min_cluster_size=size)), size, 2, k // 4, BY_SIZE)
             if instances is not None:
@@ -89,7 +90,7 @@ def _move_instances(pilot: Pilot, options: Options, off: dict[int, float], most:
             def tried(number: int, sized: Options = sized) -> float:
                 return pilot.off(replace(sized, top_k=number))
 
-            walk(tried, k, max(low, 2 * size), high, BY_INSTANCES)
+            walk(tried, k, max(low, 2 * size, options.min_samples or 0), high, BY_INSTANCES)
 
 
 def walk(off: Callable[[int], float], start: int, low: int, high: int, slope: float) -> dict[int, float]:
