@@ -1,6 +1,6 @@
 """Pictures like Figure 3 of the disentanglement paper: a unit, and the sub-units that it splits into, for K = 1 to 7.
 
-    python studies/disentangle_pictures.py dino|tin --data ../shared/data --units 64 --pictures 1000
+    python studies/disentangle_pictures.py dino|tin --data ../shared/data --units 64 --pictures 900 [--tokens 4 --more 2000]
 
 Splits some units of the last MLP, drawn by lot, into about four each. Of each K two units are shown, so that nobody has
 to trust a choice: the one whose sub-units score best, and the median one, by the mean MS-Score of the sub-units in the
@@ -9,12 +9,16 @@ sub-unit (pink frames), from held-out pictures and some that it was split with; 
 stand its MS-Score and how many instances its cluster has; the JSON also has the share of its 4 pictures that are among
 the unit's 16.
 
+With --more the units are split with pictures of other sets too: voc_animals, bsds500_test, dtd10, tiny_imagenet_val, as
+many as that, evenly drawn. --tokens are taken of each picture: of many, some clusters are patches of one picture.
+
 Writes disentangle_pictures_MODEL.png and .json under --out (studies/results).
 """
 
 from __future__ import annotations
 
 import argparse
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +28,7 @@ from PIL import Image, ImageDraw, ImageFont
 from tqdm.auto import tqdm  # type: ignore[import-untyped]
 
 import vitreous as vt
+from backbone_inputs import photographs, tiny_imagenet
 from disentangle_inputs import Case, dino_case, tin_case
 from disentangle_tables import LAST, TOKENS
 from vitreous.dictionary_comparison.activations import record_training
@@ -43,6 +48,15 @@ def pictures_of(case: Case, count: int) -> vt.ImageSet:
     assert isinstance(case.train, vt.ImageSet) and isinstance(case.evaluate, vt.ImageSet)
     every = [picture.image for part in (case.evaluate, case.train) for picture in part[: max(1, count)]]
     return vt.ImageSet.from_arrays(every[:count], name="pictures")
+
+
+def with_more(case: Case, data: Path, count: int) -> Case:
+    """Split with other pictures too; those of the case are the first 1,259 of the photographs."""
+    assert isinstance(case.train, vt.ImageSet)
+    others = list(photographs(data, 1799))[1259:] + tiny_imagenet(data, 2000)[0]
+    drawn = [others[k] for k in np.linspace(0, len(others) - 1, min(count, len(others))).astype(int)]
+    train = vt.ImageSet.from_arrays([picture.image for picture in case.train] + drawn, name=f"{case.train.name} + more")
+    return replace(case, train=train, said=f"{case.said}; split with {len(drawn):,} pictures of other sets too")
 
 
 def looked(case: Case, images: vt.ImageSet, finding: vt.Disentanglement) -> tuple[Monosemanticity, Monosemanticity]:
@@ -125,17 +139,22 @@ def main() -> None:
     parser.add_argument("--work", type=Path, default=Path("runs/disentangle"))
     parser.add_argument("--units", type=int, default=96, help="that are split")
     parser.add_argument("--pictures", type=int, default=1200, help="that are looked at")
+    parser.add_argument("--more", type=int, default=0, help="pictures of other sets to split with (dino alone)")
+    parser.add_argument("--tokens", type=int, help="of a picture; 8 for tin and 16 for dino unless given")
     parser.add_argument("--out", type=Path, default=OUT)
     given = parser.parse_args()
     torch.set_num_threads(1)
     case = CASES[given.model](given.data)
+    if given.more and given.model != "dino":
+        parser.error("--more is for dino: the other model has seen these pictures")
+    if given.more:
+        case = with_more(case, given.data, given.more)
     layer = find_layer(case.subject, LAST)
     drawn = np.sort(np.random.default_rng(0).permutation(layer.count)[: given.units])
-    many = TOKENS[case.name]
-    training = record_training(
-        case.subject, layer, case.train, many, 0, given.work / "table7" / case.name / "tokens", True
-    )
-    asked = {"tokens_per_image": many, "expansion": 4, "out": given.work / f"pictures-{given.model}"}
+    many = given.tokens or TOKENS[case.name]
+    name = f"{given.model}-{len(case.train)}-{many}"
+    training = record_training(case.subject, layer, case.train, many, 0, given.work / f"tokens-{name}", True)
+    asked = {"tokens_per_image": many, "expansion": 4, "out": given.work / f"pictures-{name}-{given.units}"}
     finding = vt.disentangle(case.subject, training.source, LAST, units=drawn.tolist(), **asked)
     images = pictures_of(case, given.pictures)
     units, parts = looked(case, images, finding)
@@ -153,7 +172,15 @@ def main() -> None:
     sheet.quantize(256).save(given.out / f"disentangle_pictures_{given.model}.png", optimize=True)
     counts = np.bincount(np.maximum(finding.counts, 1)).tolist()
     scores = {"units": round(units.mean, 4), "subunits": round(parts.mean, 4)}
-    about = {"data": case.said, "units with k subunits": counts, "mean MS-Score": scores, "shown": said}
+    asked = {name: finding.settings[name] for name in ("top_k", "min_cluster_size", "instances")}
+    asked |= {"tokens": many, "pictures looked at": len(images)}
+    about = {
+        "data": case.said,
+        "settings": asked,
+        "units with k subunits": counts,
+        "mean MS-Score": scores,
+        "shown": said,
+    }
     (given.out / f"disentangle_pictures_{given.model}.json").write_bytes(json_bytes(about))
 
 
