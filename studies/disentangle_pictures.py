@@ -1,6 +1,6 @@
 """Pictures like Figure 3 of the disentanglement paper: a unit, and the sub-units that it splits into, for K = 1 to 7.
 
-    python studies/disentangle_pictures.py dino|tin --data ../shared/data --units 64 --pictures 900 [--tokens 4 --more 2000]
+    python studies/disentangle_pictures.py dino|tin --units 64 --pictures 900 [--tokens 4 --more 2000]
 
 Splits some units of the last MLP, drawn by lot, into about four each. Of each K two units are shown, so that nobody has
 to trust a choice: the one whose sub-units score best, and the median one, by the mean MS-Score of the sub-units in the
