@@ -3,11 +3,11 @@
     python studies/disentangle_pictures.py dino|tin --units 64 --pictures 900 [--tokens 4 --more 2000]
 
 Splits some units of the last MLP, drawn by lot, into about four each. Of each K two units are shown, so that nobody has
-to trust a choice: the one whose sub-units score best, and the median one, by the mean MS-Score of the sub-units in the
-layer's own space. On the left the 16 pictures where the unit is strongest (yellow frame), on the right the 4 of each
-sub-unit (pink frames), from held-out pictures and some that it was split with; a box marks the patch. Below a sub-unit
-stand its MS-Score and how many instances its cluster has; the JSON also has the share of its 4 pictures that are among
-the unit's 16.
+to trust a choice: the best and the median one, by the mean MS-Score of the sub-units in the layer's own space (--by
+score), or by how far that is above the unit's own (--by gain: those that were split to some use). On the left the 16
+pictures where the unit is strongest (yellow frame), on the right the 4 of each sub-unit (pink frames), from held-out
+pictures and some that it was split with; a box marks the patch. Below a sub-unit stand its MS-Score and how many
+instances its cluster has; the JSON also has the share of its 4 pictures that are among the unit's 16.
 
 With --more the units are split with pictures of other sets too: voc_animals, bsds500_test, dtd10, tiny_imagenet_val, as
 many as that, evenly drawn. --tokens are taken of each picture: of many, some clusters are patches of one picture.
@@ -74,12 +74,15 @@ def looked(case: Case, images: vt.ImageSet, finding: vt.Disentanglement) -> tupl
     return units, parts
 
 
-def chosen(finding: vt.Disentanglement, parts: Monosemanticity, k: int) -> list[int]:
-    """Positions of two units with k sub-units (1: whole): the best and the median by their sub-units' scores."""
+def chosen(finding: vt.Disentanglement, units: Monosemanticity, parts: Monosemanticity, k: int, by: str) -> list[int]:
+    """Positions of two units with k sub-units (1: whole), the best and the median: by their sub-units' mean score, or
+    by how far that is above their own; units that stayed whole are always taken by score."""
     there = np.flatnonzero(np.maximum(finding.counts, 1) == k)
     if not len(there):
         return []
     mean = np.array([np.nanmean(parts.scores[finding.parents == unit]) for unit in there])
+    if by == "gain" and k > 1:
+        mean = mean - units.scores[there]
     order = there[np.argsort(-mean, kind="stable")]
     return list(dict.fromkeys([int(order[0]), int(order[len(order) // 2])]))
 
@@ -141,6 +144,7 @@ def main() -> None:
     parser.add_argument("--pictures", type=int, default=1200, help="that are looked at")
     parser.add_argument("--more", type=int, default=0, help="pictures of other sets to split with (dino alone)")
     parser.add_argument("--tokens", type=int, help="of a picture; 8 for tin and 16 for dino unless given")
+    parser.add_argument("--by", choices=("score", "gain"), default="score", help="which units are shown")
     parser.add_argument("--out", type=Path, default=OUT)
     given = parser.parse_args()
     torch.set_num_threads(1)
@@ -160,7 +164,7 @@ def main() -> None:
     units, parts = looked(case, images, finding)
     lines, said = [], []
     for k in range(1, MOST + 1):
-        for at in chosen(finding, parts, k):
+        for at in chosen(finding, units, parts, k, given.by):
             drawn, numbers = line(case, images, finding, at, units, parts)
             lines.append(drawn)
             said.append(numbers)
@@ -173,7 +177,7 @@ def main() -> None:
     counts = np.bincount(np.maximum(finding.counts, 1)).tolist()
     scores = {"units": round(units.mean, 4), "subunits": round(parts.mean, 4)}
     asked = {name: finding.settings[name] for name in ("top_k", "min_cluster_size", "instances")}
-    asked |= {"tokens": many, "pictures looked at": len(images)}
+    asked |= {"tokens": many, "pictures looked at": len(images), "shown by": given.by}
     about = {
         "data": case.said,
         "settings": asked,
