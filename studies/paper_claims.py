@@ -328,20 +328,36 @@ def language_units() -> Found:
 # -- align
 
 
+V4 = ("210325", "201025")  # sessions of 50 and 89 neurons
+SEEDS = "three seeds, each with other pictures held out"
+
+
 def brain() -> Found:
-    one = read("align_brain")["210325"]
-    ours = one["constraint"][str(one["controls with"])]["R2 of seeds"]
-    alone = max(one[f"{name} alone"] for name in ("text", "contrast", "mae", "dino"))
-    gaps = [repeated([r2 - other for r2 in ours]) for other in (one["shuffled weights"], alone)]
-    said = f"R² {np.mean(ours):.3f}, ceiling {one['ceiling']:.2f}; above shuffled weights by {gaps[0].text(digits=3)}, "
-    return said + f"above the best network alone by {gaps[1].text(digits=3)} (three seeds)", verdict(*gaps)
+    said, gaps = [], []
+    for session in V4:
+        one = read("align_brain")[session]
+        ours = one["constraint"][str(one["controls with"])]["R2 of seeds"]
+        best = max((f"{name} alone" for name in ("text", "contrast", "mae", "dino")), key=one.__getitem__)
+        mine = []
+        for control in ("shuffled weights", best):  # the same pictures where every seed of the control is kept
+            theirs = one.get("controls of seeds", {}).get(control, [one[control]] * len(ours))
+            mine.append(repeated([r2 - other for r2, other in zip(ours, theirs, strict=True)]))
+        top = f", ceiling {one['ceiling']:.2f}" if "ceiling" in one else ""
+        above = f"above shuffled weights by {mine[0].text(digits=3)}, above {best} by {mine[1].text(digits=3)}"
+        said.append(f"session {session}: R² {np.mean(ours):.3f}{top}; {above}")
+        gaps += mine
+    return f"{'; '.join(said)} ({SEEDS})", verdict(*gaps)
 
 
 def constraint() -> Found:
-    found = {key: one["R2 of seeds"] for key, one in read("align_brain")["210325"]["constraint"].items()}
-    gaps = {key: repeated([a - b for a, b in zip(found[key], found["0.0"], strict=True)]) for key in ("1.0", "0.1")}
-    said = "; ".join(f"λ {key}: {np.mean(found[key]):.3f}, {gap.text(digits=3)}" for key, gap in gaps.items())
-    return f"without {np.mean(found['0.0']):.3f}; {said} (three seeds)", verdict(*gaps.values())
+    said, every = [], []
+    for session in V4:
+        found = {key: one["R2 of seeds"] for key, one in read("align_brain")[session]["constraint"].items()}
+        gaps = {key: repeated([a - b for a, b in zip(found[key], found["0.0"], strict=True)]) for key in ("1.0", "0.1")}
+        each = "; ".join(f"λ {key}: {np.mean(found[key]):.3f}, {gap.text(digits=3)}" for key, gap in gaps.items())
+        said.append(f"session {session}: without {np.mean(found['0.0']):.3f}; {each}")
+        every += gaps.values()
+    return f"{'; '.join(said)} ({SEEDS})", verdict(*every)
 
 
 def kept_segments() -> Found:
@@ -357,7 +373,7 @@ def kept_segments() -> Found:
 
 
 def alike() -> Found:
-    one = read("align_brain")["210325"]
+    one = read("align_brain")[V4[0]]
     before, after = one["cosine before"]["same patch"], one["constraint"]["0.0"]["cosine after"]["same patch"]
     other = one["constraint"]["0.0"]["cosine after"]["another patch"]
     said = f"cosine of one patch in two networks {before:.3f} before, {after:.3f} after; another patch {other:.3f}; no interval"

@@ -220,7 +220,7 @@ DISENTANGLE = Paper(
 ALIGN = Paper(
     "align",
     "AlignedCut: visual concepts discovery on brain-guided universal feature space",
-    "Macaque V4 (50 neurons, 640 pictures) in place of human fMRI (Natural Scenes), four small networks of 64 and 112 pixels in place of "
+    "Macaque V4 (50 neurons, 640 pictures; 89 neurons, 1,200 pictures) in place of human fMRI (Natural Scenes), four small networks of 64 and 112 pixels in place of "
     "CLIP, DINOv2 and MAE of ViT-B size, six layers of each, hundreds of pictures in place of ten thousand.",
     (
         Claim(
