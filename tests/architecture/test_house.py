@@ -153,6 +153,14 @@ def test_public_names_are_there_and_are_no_modules():
     subprocess.run([sys.executable, "-c", script], check=True)
 
 
+def test_type_checkers_are_told_the_same_public_names():
+    tree = TREES[SOURCE / "__init__.py"]
+    (guarded,) = (node for node in tree.body if isinstance(node, ast.If))
+    told = {alias.asname: node.module for node in guarded.body for alias in node.names}
+    table = next(n for n in tree.body if isinstance(n, ast.Assign) and n.targets[0].id == "_PUBLIC")
+    assert told == {name: f"vitreous.{module}" for name, module in ast.literal_eval(table.value).items()}
+
+
 def test_the_tree_in_the_readme_is_the_tree():
     shown = [line.split()[0] for line in (ROOT / "README.md").read_text().splitlines() if line.startswith("      ")]
     real = {p.name + ("/" if p.is_dir() else "") for p in SOURCE.iterdir() if not p.name.startswith(("_", "py."))}

@@ -173,9 +173,7 @@ def _asked(
 ) -> Asked:
     """Without `units` all units of a block; else these, or so many, drawn by the seed."""
     wanted = hidden_blocks(subject.depth) if blocks is None else blocks
-    if wrong := [b for b in wanted if not -subject.depth <= b < subject.depth]:
-        raise SettingsError("no such block", given=wrong[0], accepted=f"{-subject.depth} to {subject.depth - 1}")
-    numbers = tuple(sorted({range(subject.depth)[b] for b in wanted}))
+    numbers = tuple(sorted({subject.block_number(block) for block in wanted}))
     which = {}
     for block in numbers:
         count = find_layer(subject, f"blocks.{block}.mlp.out").count

@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 
 FORMAT, VERSION = "vitreous site", 1
 HERO = 9  # pictures at the head
-LOSES = 1.5  # a unit answers to its map if covering it costs so many times what random patches cost
 
 
 def index_data(gathered: Gathered, pages: Sequence[LensPage]) -> dict[str, Any]:
