@@ -28,7 +28,7 @@ from vitreous.provenance import json_bytes, machine, replace_file, versions
 
 RUNS = Path("runs") / "audit_pets_places"
 OUT = Path(__file__).parent / "results" / "audit_pets_places"
-SEEDS = (0, 1, 2, 3, 4)
+SEEDS = (0, 2, 3, 1, 4)  # in the order of running
 SETTLED = (0, 1)  # the method, its layer and its settings were settled on these seeds; the others were not looked at
 OF_BOX = 0.5  # of a patch: with more of the box on it, it is a place of the box
 
@@ -180,7 +180,7 @@ def told(some: list[dict[str, Any]]) -> list[str]:
 
 
 def tables() -> None:
-    files = [RUNS / f"{name}-{seed}.json" for name in MODELS for seed in SEEDS]
+    files = [RUNS / f"{name}-{seed}.json" for name in MODELS for seed in sorted(SEEDS)]
     rows = [json.loads(file.read_text()) for file in files if file.exists()]
     about = {"command": "python studies/audit_pets_places.py DATA", "machine": machine(), "versions": versions()}
     replace_file(OUT.with_suffix(".json"), json_bytes(about | {"box": BOX, "settled": SETTLED, "rows": rows}))

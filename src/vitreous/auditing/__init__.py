@@ -160,7 +160,7 @@ class _Job:
         rows = ranked.rows(names, whole, effects, evidence)
         order, at = ranked.chosen, [row.target for row in rows]
         y = evidence.labels
-        asked = {"repeats": self.setting.repeats, "alpha": self.setting.alpha, "seed": self.setting.seed}
+        asked: dict[str, Any] = {name: vars(self.setting)[name] for name in ("repeats", "alpha", "seed")}
         return AuditFinding(
             site=self.layer.site,
             basis=evidence.basis,

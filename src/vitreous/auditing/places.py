@@ -121,7 +121,7 @@ class PlacesFinding(Finding):
                 "nothing to switch off: no place raised an alarm", remedy="name classes by their number"
             )
         if wrong := [c for c in chosen if c not in known]:
-            raise SettingsError("no places of this class were found", given=wrong[:5], accepted=known)
+            raise SettingsError("no places of this class were found", given=wrong[:5], accepted=[str(c) for c in known])
         names = tuple(self.classes[c] for c in chosen)
         return PlacesOff(self.subject.fingerprint, names, self.found.some([known.index(c) for c in chosen]))
 
@@ -176,7 +176,14 @@ def audit_places(
         raise ImageError("places are looked for in other classes", given=known, accepted=names)
     places, learned = learn(subject, name, look, shown, told, neighbours, seed)
     found = _tested(subject, read, places, seen, where, y, learned, (repeats, alpha, correction, seed))
-    said = {"masks": True, "rim": rim, "neighbours": neighbours, "repeats": repeats, "alpha": alpha, "seed": seed}
+    said: dict[str, Any] = {
+        "masks": True,
+        "rim": rim,
+        "neighbours": neighbours,
+        "repeats": repeats,
+        "alpha": alpha,
+        "seed": seed,
+    }
     said |= {"correction": correction, "head": read.kind, "pictures": len(seen), "looked in": len(look)}
     said |= {"model": subject.name, "data": seen.fingerprint}
     return replace(found, settings=said)
