@@ -176,15 +176,8 @@ def audit_places(
         raise ImageError("places are looked for in other classes", given=known, accepted=names)
     places, learned = learn(subject, name, look, shown, told, neighbours, seed)
     found = _tested(subject, read, places, seen, where, y, learned, (repeats, alpha, correction, seed))
-    said: dict[str, Any] = {
-        "masks": True,
-        "rim": rim,
-        "neighbours": neighbours,
-        "repeats": repeats,
-        "alpha": alpha,
-        "seed": seed,
-    }
-    said |= {"correction": correction, "head": read.kind, "pictures": len(seen), "looked in": len(look)}
+    said: dict[str, Any] = {"rim": rim, "neighbours": neighbours, "repeats": repeats, "alpha": alpha, "seed": seed}
+    said |= {"masks": True, "correction": correction, "head": read.kind, "pictures": len(seen), "looked in": len(look)}
     said |= {"model": subject.name, "data": seen.fingerprint}
     return replace(found, settings=said)
 
