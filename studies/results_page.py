@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections import Counter
 from dataclasses import dataclass
@@ -414,7 +415,29 @@ def beyond() -> str:
         "Sixty networks, shortcuts planted at five strengths or none; in brackets exact 95 % intervals of a share. "
         "[Every network](../studies/results/audit_scenes.md), and [how to audit your own](audit.md).\n\n"
         + "\n".join(tables)
+        + "\n"
+        + pets()
     ).rstrip()
+
+
+def pets() -> str:
+    """Photographs whose text box tells the species: what each way does where the box lies, on the seeds that all ran."""
+    parts, places = (json.loads((of.RESULTS / f"audit_pets{end}.json").read_text())["rows"] for end in ("", "_places"))
+    every = {(row["model"], row["seed"]): row for row in parts}
+    lines = [
+        "Photographs with a text box that tells the species, linear probes on frozen networks: accuracy where the box "
+        "lies (0.5 is chance), mean over seeds. [Parts, features, Grad-CAM, retraining](../studies/results/audit_pets.md), "
+        "[places](../studies/results/audit_pets_places.md).\n",
+        "| network | seeds | as it is | sub-units off | units off | features off | places off | retrained without boxes |",
+        "| --- " * 8 + "|",
+    ]
+    for name in dict.fromkeys(row["model"] for row in places):
+        both = [(row, every[key]) for row in places if (key := (row["model"], row["seed"])) in every and key[0] == name]
+        ways = [[old[way]["lying"] for _, old in both] for way in ("nothing", "sub-units", "units", "dictionary")]
+        ways += [[new["off"]["lying"] for new, _ in both], [old["no boxes"]["lying"] for _, old in both]]
+        cells = [f"{sum(way) / len(way):.2f}" for way in ways]
+        lines.append(f"| {name} | {', '.join(str(new['seed']) for new, _ in both)} | " + " | ".join(cells) + " |")
+    return "\n".join(lines)
 
 
 def pages() -> dict[str, str]:
