@@ -15,6 +15,8 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
+from vitreous.kernels.products import product
+
 #: Gradients (seed, image, head, token, channel of a head) -> (seed, image, token, output of the linear layer).
 Pull = Callable[[Tensor], Tensor]
 
@@ -205,7 +207,7 @@ class MlpPart:
         """What the branch adds to the gradient at its input, from the gradient at its output."""
         if self.norms.after is not None:
             g = self.norms.after.back(g)
-        hidden = (g.reshape(-1, g.shape[-1]) @ self.out).view(*g.shape[:-1], -1)
+        hidden = product(g.reshape(-1, g.shape[-1]), self.out).view(*g.shape[:-1], -1)
         return self._inward(hidden, hidden)
 
     def jacobians(self) -> Tensor:
@@ -222,7 +224,8 @@ class MlpPart:
         for k, (derivative, weight) in enumerate(self.ways):
             last = k == len(self.ways) - 1
             rows = torch.mul(hidden, derivative[:, :, None], out=spare if last else None).view(-1, hidden.shape[-1])
-            y = rows @ weight if y is None else y.addmm_(rows, weight)
+            more = product(rows, weight)
+            y = more if y is None else y.add_(more)
         assert y is not None
         y = y.view(*hidden.shape[:-1], -1)
         return y if self.norms.before is None else self.norms.before.correct(y)
