@@ -428,6 +428,9 @@ def test_texts_of_different_lengths(tmp_path):
     [
         ({"block": 3}, "no such block\n  given:    3\n  accepted: -3 to 2"),
         ({"block": []}, "no such block"),
+        ({"block": 1.5}, "no such block\n  given:    1.5"),
+        ({"block": "last"}, "no such block\n  given:    'last'"),
+        ({"block": [0, "last"]}, "no such block\n  given:    'last'"),
         ({"tokens": [19]}, "no such token\n  given:    19\n  accepted: -19 to 18"),
         ({"tokens": [1, 1]}, "none twice"),
         ({"tokens": ["cls"]}, "no prefix token of this name\n  given:    'cls'\n  accepted: class, register.0"),
@@ -470,6 +473,15 @@ def test_a_model_without_attention_is_refused():
 def test_a_text_longer_than_the_positions_is_refused():
     with pytest.raises(SettingsError, match=r"longer than the positions.*\n.*65 tokens.*\n  accepted: up to 64"):
         vt.token_maps(vt.wrap(build("HF GPT-2")), [[1] * 65])
+
+
+@pytest.mark.filterwarnings("ignore:.*followed back by autograd")
+@pytest.mark.parametrize("what", ["picture", "weights"])
+def test_maps_that_are_not_finite_are_refused(tiny, what):
+    x, target = X.clone(), np.ones(32)
+    (x if what == "picture" else target)[-1] = np.nan
+    with pytest.raises(ModelError, match=r"maps of .* are not finite\n  given:    .*1; block 2.\n  remedy: .*`target`"):
+        vt.token_maps(tiny, x, target=target, batch_size=2, progress=False)
 
 
 def test_no_pictures_are_refused(tiny):

@@ -12,6 +12,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
+from vitreous.kernels.products import product
 from vitreous.kernels.token_layers import AttentionPart, Pull, fused
 
 See = Callable[[Tensor], object]
@@ -100,7 +101,7 @@ def _outward(part: AttentionPart, g: Tensor, tokens: Tensor | slice) -> Tensor:
     """Gradients after the branch -> of A v (image, token, seed, head, channel of a head)."""
     if part.norms.after is not None:
         g = part.norms.after.at(tokens).back(g)
-    go = (g.reshape(-1, g.shape[-1]) @ part.out).view(*g.shape[:-1], -1)
+    go = product(g.reshape(-1, g.shape[-1]), part.out).view(*g.shape[:-1], -1)
     if part.norms.inside is not None:
         go = part.norms.inside.at(tokens).back(go)
     return go.view(*g.shape[:-1], part.q.shape[1], -1)
@@ -120,7 +121,7 @@ def _inward(part: AttentionPart, sides: Sequence[Tensor], all_tokens: int, rows:
                 place.unflatten(-1, side.shape[3:]).copy_(side)
             else:
                 place.copy_(_pulled(pull, side, all_tokens))
-    return (rows.view(-1, rows.shape[-1]) @ part.inward).view(*shape, -1)
+    return product(rows.view(-1, rows.shape[-1]), part.inward).view(*shape, -1)
 
 
 def _direct(part: AttentionPart, dS: Tensor, dV: Tensor) -> Tensor:
@@ -133,7 +134,8 @@ def _direct(part: AttentionPart, dS: Tensor, dV: Tensor) -> Tensor:
     by_query.unflatten(-1, (heads, length)).copy_(dS.permute(0, 2, 3, 1, 4))
     by_key.unflatten(-1, (heads, length)).copy_(dS.permute(0, 4, 3, 1, 2))
     by_value.unflatten(-1, dV.shape[3:]).copy_(dV)
-    return torch.bmm(rows.view(images, many, -1), part.direct).view(images, length, seeds, -1)
+    found = [product(one.view(many, -1), direct) for one, direct in zip(rows, part.direct, strict=True)]
+    return (found[0] if images == 1 else torch.cat(found)).view(images, length, seeds, -1)
 
 
 def _normed(part: AttentionPart, y: Tensor) -> Tensor:

@@ -17,6 +17,8 @@ from importlib.util import find_spec
 import torch
 from torch import Tensor
 
+from vitreous.kernels.products import product
+
 #: Gradients (seed, image, head, token, channel of a head) -> (seed, image, token, output of the linear layer).
 Pull = Callable[[Tensor], Tensor]
 
@@ -224,7 +226,7 @@ class MlpPart:
     def past(self, g: Tensor, out: Tensor) -> None:
         """out = g + what the branch adds to the gradient at its input; g is the gradient at its output."""
         after = g if self.norms.after is None else self.norms.after.back(g)
-        hidden = (after.reshape(-1, after.shape[-1]) @ self.out).view(*g.shape[:-1], -1)
+        hidden = product(after.reshape(-1, after.shape[-1]), self.out).view(*g.shape[:-1], -1)
         y = self._inward(hidden, hidden)
         if self.norms.before is None:
             torch.add(g, y, out=out)
@@ -246,7 +248,8 @@ class MlpPart:
         for k, (derivative, weight) in enumerate(self.ways):
             last = k == len(self.ways) - 1
             rows = _times(hidden, derivative, spare if last else None).view(-1, hidden.shape[-1])
-            y = rows @ weight if y is None else y.addmm_(rows, weight)
+            more = product(rows, weight)
+            y = more if y is None else y.add_(more)
         assert y is not None
         return y.view(*hidden.shape[:-1], -1)
 
