@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import ast
+import re
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -133,6 +135,15 @@ def test_there_is_no_import_cycle():
 def test_there_is_no_drawer():
     names = {p.stem for p in FILES} | {p.name for p in SOURCE.rglob("*") if p.is_dir()}
     assert not names & {"utils", "util", "helpers", "common", "misc", "tools"}
+
+
+def test_the_source_package_holds_what_tests_read():
+    settings = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["hatch"]["build"]["targets"]["sdist"]
+    asked = {"tests"}
+    for path in (ROOT / "tests").rglob("*.py"):
+        asked |= set(re.findall(r'ROOT / "(\w[\w.]*)', path.read_text()))
+    there = {f"/{name}" for name in asked - {"pyproject.toml"} if (ROOT / name).exists()}
+    assert there <= set(settings["include"]), there - set(settings["include"])
 
 
 def test_importing_does_no_work():
