@@ -284,7 +284,7 @@ ALIGN = Paper(
 TOKENS = Paper(
     "tokens",
     "ULTra: unveiling latent token interpretability",
-    "A DINOv2-S fine-tuned for saliency at 112 pixels and a ViT of 5 million weights at 64, four to six pictures of a set (PASCAL animals, "
+    "A DINOv2-S fine-tuned for saliency at 112 pixels and ViTs of 9.5 million weights at 64, four to 32 pictures of a set (PASCAL animals, "
     "pets, CamVid, BSDS) in place of COCO-Stuff, VOC, Cityscapes and Potsdam in full. Intervals are bootstraps over pictures.",
     (
         Claim(
