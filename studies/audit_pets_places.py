@@ -168,12 +168,12 @@ def verdict(rows: list[dict[str, Any]]) -> list[str]:
     )
     words = (
         f"An alarm in {found} of {len(rows)} probes that take the shortcut, and in {false} of {len(CLEAN) * len(rows)} "
-        f"audits of probes that never saw a box (the model's own test alone: {whole}). Switched off, accuracy where the "
+        f"audits of probes that never saw a box (the model's own test: {whole}). Switched off, accuracy where the "
         f"box lies rises in {better} of {len(rows)}, on average from {low:.2f} to {off:.2f}. That is "
         f"{(off - low) / (high - low):.0%} of the way to the {high:.2f} that the probe has without a box. What is "
         "missing are places of the box that are not found, and places beside it that are and are lost as well. Where "
-        f"the box is truthful accuracy falls from {mean('nothing', 'truthful')} to {mean('off', 'truthful')}, and where "
-        f"there is none it is {mean('off', 'none')}. A probe that never saw a box has {mean('clean', 'lying')} where it "
+        f"the box is truthful it falls from {mean('nothing', 'truthful')} to {mean('off', 'truthful')}, and where "
+        f"there is none it is {mean('off', 'none')}. A probe that never saw one has {mean('clean', 'lying')} where it "
         "lies: retraining stays better. On the fresh seeds alone: an alarm in "
         f"{sum(row['shortcut']['alarm'] for row in fresh)} of {len(fresh)}, in "
         f"{sum(row[key]['alarm'] for row in fresh for key in CLEAN)} of {len(CLEAN) * len(fresh)} clean audits, and "
