@@ -138,9 +138,9 @@ def written(rows: list[dict[str, Any]]) -> list[str]:
     lines += [
         f"Boxes of {BOX} of {SIDE} pixels. Accuracies are of both species alike (0.5 is chance); each cell is the mean",
         "over seeds with the smallest and largest; p-values are in the order of seeds. The layer, the settings and the",
-        f"order of the tests (after a false alarm without it) were settled on seeds {SETTLED[0]} and {SETTLED[1]}, where",
-        "the measured half had been seen too; the others were run once. Units, sub-units, features of a dictionary,",
-        "Grad-CAM and retrained probes are in [audit_pets.md](audit_pets.md). Data in `audit_pets_places.json`.",
+        f"order of the tests (after a false alarm without it) were settled on seeds {SETTLED[0]} and {SETTLED[1]},",
+        "where the measured half had been seen too; the others were run once. Units, sub-units, features, Grad-CAM and",
+        "retrained probes are in [audit_pets.md](audit_pets.md). Data in `audit_pets_places.json`.",
         "",
     ]
     for name in MODELS:
@@ -161,15 +161,21 @@ def verdict(rows: list[dict[str, Any]]) -> list[str]:
     found = sum(row["shortcut"]["alarm"] for row in rows)
     false = sum(row[key]["alarm"] for row in rows for key in CLEAN)
     better = sum(row["off"]["lying"] > row["nothing"]["lying"] for row in rows)
+    whole = sum(row[key]["overall"]["alarm"] for row in rows for key in CLEAN)
+    low, off, high = (
+        np.mean([row[key][what] for row in rows])
+        for key, what in (("nothing", "lying"), ("off", "lying"), ("nothing", "none"))
+    )
     words = (
         f"An alarm in {found} of {len(rows)} probes that take the shortcut, and in {false} of {len(CLEAN) * len(rows)} "
-        f"audits of probes that never saw a box. Switched off, accuracy where the box lies rises in {better} of "
-        f"{len(rows)}, on average from {mean('nothing', 'lying')} to {mean('off', 'lying')}; it falls from "
-        f"{mean('nothing', 'truthful')} to {mean('off', 'truthful')} where the box is truthful, and is "
-        f"{mean('off', 'none')} after {mean('nothing', 'none')} where there is none. A probe that never saw a box has "
-        f"{mean('clean', 'lying')} where it lies: switching off brings back what the probe knows of animals, not what "
-        "it did not learn. Places that the direction finds beside the box are lost to it as well. On the fresh seeds "
-        f"alone: an alarm in {sum(row['shortcut']['alarm'] for row in fresh)} of {len(fresh)}, in "
+        f"audits of probes that never saw a box (the model's own test: {whole}). Switched off, accuracy where the "
+        f"box lies rises in {better} of {len(rows)}, on average from {low:.2f} to {off:.2f}. That is "
+        f"{(off - low) / (high - low):.0%} of the way to the {high:.2f} that the probe has without a box. What is "
+        "missing are places of the box that are not found, and places beside it that are and are lost as well. Where "
+        f"the box is truthful it falls from {mean('nothing', 'truthful')} to {mean('off', 'truthful')}, and where "
+        f"there is none it is {mean('off', 'none')}. A probe that never saw one has {mean('clean', 'lying')} where it "
+        "lies: retraining stays better. On the fresh seeds alone: an alarm in "
+        f"{sum(row['shortcut']['alarm'] for row in fresh)} of {len(fresh)}, in "
         f"{sum(row[key]['alarm'] for row in fresh for key in CLEAN)} of {len(CLEAN) * len(fresh)} clean audits, and "
         f"{mean('nothing', 'lying', fresh)} to {mean('off', 'lying', fresh)} where the box lies."
     )
