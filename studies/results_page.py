@@ -199,6 +199,7 @@ DISENTANGLE = Paper(
         ("disentangle_tin.png", "Figure 2: interpretability against faithfulness, tin-vit-text"),
         ("disentangle_dino.png", "Figure 2 for dinov2s_saliency"),
         ("disentangle_pictures_tin.png", "Figures 11 to 17: units and the sub-units they split into"),
+        ("disentangle_pictures_dino.png", "Figures 11 to 17 for dinov2s_saliency"),
         ("disentangle_steering.png", "Figure 5 in small: a concept suppressed and amplified"),
     ),
     (
