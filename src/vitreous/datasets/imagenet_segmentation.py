@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from vitreous.datasets.matlab import is_hdf5, need, read_variable
+from vitreous.datasets.matlab import is_hdf5, open_hdf5, read_variable
 from vitreous.datasets.parts import IGNORE, locate, mask_side, require, table
 from vitreous.errors import ImageError
 from vitreous.images import ImageSet
@@ -85,7 +85,7 @@ class Cells:
 
     def _file(self) -> Any:
         if self._open is None or self._open[0] != os.getpid():
-            self._open = os.getpid(), need("h5py", "h5py", str(self.path)).File(self.path, "r")
+            self._open = os.getpid(), open_hdf5(self.path)
         return self._open[1]
 
     def _cell(self, field: str, at: int) -> Any:
