@@ -514,6 +514,17 @@ def test_imagenet_segmentation_in_an_old_matlab_file(tmp_path):
         assert images[1].about == {"wnid": "n01443537"}
 
 
+def test_imagenet_segmentation_in_a_matlab_file_of_something_else(tmp_path):
+    write(tmp_path, {"gtsegs_ijcv.mat": mat(value={"img": cells(*some(1))})})
+    with pytest.raises(ImageError, match=r"not gtsegs_ijcv\.mat as published"):
+        dataset("imagenet-segmentation", tmp_path)
+    three = {"img": cells(*some(1)), "gt": cells(cells(ids_map(0, 1, 2))), "id": cells("a"), "target": cells("b")}
+    write(tmp_path, {"gtsegs_ijcv.mat": mat(value=three)})
+    with pytest.raises(ImageError, match="a mask with more than an object and its background") as caught:
+        dataset("imagenet-segmentation", tmp_path)
+    assert "picture 0" in str(caught.value)
+
+
 class FakeFile(dict):
     """As much of an h5py file as a MATLAB 7.3 cell array needs: names and references, arrays turned round."""
 

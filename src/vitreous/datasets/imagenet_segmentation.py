@@ -47,19 +47,31 @@ def _from_folders(base: Path) -> ImageSet:
 
 
 def _from_old_matlab(path: Path) -> ImageSet:
-    value = read_variable(path.read_bytes(), str(path), "value").ravel()[0]
-    masks = [np.asarray(cell.ravel()[0]).astype(np.int64) for cell in value["gt"].ravel()]
-    ids = [str(cell.item()) for cell in value["id"].ravel()]
-    about = [{"wnid": str(cell.item())} for cell in value["target"].ravel()]
+    cells = read_variable(path.read_bytes(), str(path), "value").ravel()
+    try:
+        value = cells[0]
+        pictures = list(value["img"].ravel())
+        masks = [np.asarray(cell.ravel()[0]) for cell in value["gt"].ravel()]
+        ids = [str(cell.item()) for cell in value["id"].ravel()]
+        about = [{"wnid": str(cell.item())} for cell in value["target"].ravel()]
+    except (LookupError, ValueError) as error:
+        raise ImageError(f"not {FILE} as published ({error})", given=str(path)) from error
     return ImageSet.from_arrays(
-        list(value["img"].ravel()),
+        pictures,
         ids=ids,
-        masks=masks,
+        masks=[_checked(mask, f"{path}, picture {at}") for at, mask in enumerate(masks)],
         about=about,
         mask_classes=CLASSES,
         ignore=IGNORE,
         name="imagenet-segmentation",
     )
+
+
+def _checked(mask: np.ndarray, where: str) -> np.ndarray:
+    """uint8 (row, column) of 0 and 1."""
+    if not np.isin(mask, (0, 1)).all():
+        raise ImageError("a mask with more than an object and its background", given=where)
+    return mask.astype(np.uint8)
 
 
 class Cells:
@@ -116,9 +128,7 @@ class Cells:
             file = self._file()
             mask = np.asarray(file[self._cell("gt", at)[0, 0]]).T
             wnid = self._text("target", at)
-        if not np.isin(mask, (0, 1)).all():
-            raise ImageError("a mask with more than an object and its background", given=f"{self.path}, picture {at}")
-        return Marks(mask=mask.astype(np.uint8), about={"wnid": wnid})
+        return Marks(mask=_checked(mask, f"{self.path}, picture {at}"), about={"wnid": wnid})
 
     def contents(self, at: int) -> Iterator[bytes]:
         return array_contents(np.asarray(self.image(at).image), self.marks(at))
