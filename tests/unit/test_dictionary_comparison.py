@@ -16,6 +16,7 @@ from vitreous.dictionary_comparison import hold_out
 from vitreous.dictionary_comparison.activations import same_start
 from vitreous.dictionary_comparison.methods import Bench
 from vitreous.dictionary_comparison.result import COLUMNS
+from vitreous.dictionary_comparison.rows import read_row, save_row
 from vitreous.dictionary_comparison.settings import Settings
 from vitreous.dictionary_comparison.tapped import put_rows, rows_of, swapped, tapped
 from vitreous.errors import SettingsError, StoreError
@@ -396,6 +397,24 @@ def test_half_precision_models_are_compared_in_their_own_precision(dtype):
 def test_more_instances_asked_for_than_there_are():
     with pytest.raises(SettingsError, match="top_k is more than there are instances"):
         vt.compare_dictionaries(model(), some_pictures(), SITE, **{**QUICK, "methods": ["elude"], "top_k": 181})
+
+
+def test_rows_are_saved_at_the_same_time(compared, tmp_path, monkeypatch):
+    """A worker begins to save its row while another is in the middle of saving one."""
+    found, *_ = compared
+    first, second = found.rows[:2]
+    write, waiting = np.savez_compressed, [second]
+
+    def interrupted(path, **arrays):
+        write(path, **arrays)
+        if waiting:
+            save_row(waiting.pop(), tmp_path)
+
+    monkeypatch.setattr(np, "savez_compressed", interrupted)
+    save_row(first, tmp_path)
+    for row in (first, second):
+        np.testing.assert_array_equal(read_row(tmp_path, row.method, row.seed).tops, row.tops)
+    assert len(list(tmp_path.iterdir())) == 4
 
 
 # -- what is refused

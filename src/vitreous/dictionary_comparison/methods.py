@@ -21,6 +21,7 @@ from vitreous.dictionary_comparison.tapped import Codes, swapped
 from vitreous.errors import SettingsError
 from vitreous.evidence.monosemanticity import random_partition
 from vitreous.lenses.disentangle import disentangle
+from vitreous.lenses.disentangle_share import alone
 from vitreous.provenance import json_bytes, replace_file
 from vitreous.subunits.layers import LinearLayer
 
@@ -163,8 +164,9 @@ def _finding(bench: Bench) -> tuple[Disentanglement, float]:
         out=folder,
         progress=bench.progress,
     )
-    if not clock.exists():
-        replace_file(clock, json_bytes({"seconds": time.perf_counter() - began}))
+    with alone(clock.with_suffix(".lock")):  # the control may be made by another worker at the same time
+        if not clock.exists():
+            replace_file(clock, json_bytes({"seconds": time.perf_counter() - began}))
     return finding, json.loads(clock.read_bytes())["seconds"]
 
 
