@@ -12,7 +12,7 @@ from vitreous.errors import SettingsError
 from vitreous.explorer.album import PICTURE, NotThereError, seen_box
 from vitreous.explorer.answers import segments_answer
 from vitreous.explorer.cloud import cloud_bytes
-from vitreous.explorer.room import REFUSALS, InRoom, landed
+from vitreous.explorer.room import BYTES, JSON, PNG, REFUSALS, InRoom, landed
 from vitreous.explorer.units import UNIT, UnitId, refuse_block, refuse_model
 
 look = APIRouter(responses=REFUSALS)
@@ -20,7 +20,6 @@ look = APIRouter(responses=REFUSALS)
 Model = Annotated[str, Query(max_length=200)]
 Picture = Annotated[str, Query(pattern=PICTURE, description="Number of a picture, or id of one that was dropped in.")]
 Block = Annotated[int, Query(ge=-1000, le=1000)]
-JSON, PNG, BYTES = "application/json", "image/png", "application/octet-stream"
 
 
 def _json(answer: bytes) -> Response:
