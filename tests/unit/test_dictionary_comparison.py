@@ -430,7 +430,9 @@ def test_rows_are_saved_at_the_same_time(compared, tmp_path, monkeypatch):
         ({"evaluate": "held"}, "samples are pictures or texts"),
         ({"evaluate": vt.TextSet.from_ids([[1, 2]] * 12)}, "small takes image"),
         ({"expansion": 1}, "expansion is more than 1"),
+        ({"expansion": "8"}, "expansion is more than 1"),
         ({"steps": 0}, "steps is 1 or more"),
+        ({"steps": 2.5}, "steps is 1 or more, a whole number"),
         ({"learning_rate": 0.0}, "learning_rate is above 0"),
         ({"sweep": "all"}, "no such sweep"),
         ({"accuracy": "zero-shot"}, "no such way to read the model"),
@@ -449,7 +451,7 @@ def test_what_cannot_be_done_is_refused(change, message):
 
 def test_bare_modules_and_unknown_numbers_are_refused(compared):
     with pytest.raises(SettingsError, match="a model is compared as a subject"):
-        vt.compare_dictionaries(nn.Linear(4, 4), some_pictures(), "")
+        vt.compare_dictionaries(nn.Linear(4, 4), some_pictures(), SITE)
     found, *_ = compared
     with pytest.raises(SettingsError, match="this method was not compared"):
         found.values("vanilla", "ms")

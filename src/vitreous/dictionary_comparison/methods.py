@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -226,7 +226,7 @@ def _any(bench: Bench) -> Method:
     return Method("any_samples", lambda: swapped(bench.layer, swap))
 
 
-def chosen_methods(methods: str | list[str] | tuple[str, ...]) -> tuple[str, ...]:
+def chosen_methods(methods: str | Sequence[str]) -> tuple[str, ...]:
     """Names of rows, in the order of the table; "all" for every one."""
     if methods == "all":
         return METHODS
