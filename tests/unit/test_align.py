@@ -326,5 +326,8 @@ def test_the_algonauts_layout(tmp_path):
     (masks / "mapping_prf-visualrois.npy").write_bytes(b"nothing")
     with pytest.raises(vt.SettingsError, match="names of regions cannot be read"):
         vt.algonauts(folder)
+    np.save(fmri / "rh_training_fmri.npy", right[0])
+    with pytest.raises(vt.SettingsError, match=r"numbers \(image, vertex\)"):
+        vt.algonauts(folder)
     with pytest.raises(vt.SettingsError, match="no Algonauts 2023 folder"):
         vt.algonauts(tmp_path)

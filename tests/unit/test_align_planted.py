@@ -99,3 +99,5 @@ def test_only_scenes_can_be_asked():
         attribute_maps(vt.scenes(2, size=32), "smell")
     with pytest.raises(vt.SettingsError, match="at least two repeats"):
         vt.scene_responses(vt.scenes(2, size=32), repeats=1)
+    with pytest.raises(vt.SettingsError, match=r"'noise': -1\.0"):
+        vt.scene_responses(vt.scenes(2, size=32), noise=-1.0)

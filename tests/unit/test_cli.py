@@ -70,6 +70,7 @@ def test_record_and_inspect(tmp_path):
         (["inspect", "nowhere"], "nowhere"),
         (["record", "bundled:scenes-text", "no/such/folder", "--out", "x"], "no such file or folder"),
         (["record", "bundled:scenes-text", "scenes:many", "--out", "x"], "scenes:N needs a number"),
+        (["record", "bundled:scenes-text", "scenes:4²", "--out", "x"], "scenes:N needs a number"),
         (["record", "bundled:scenes-text", "scenes:2", "--out", "x", "--tokens", "few"], "tokens is 'all' or a number"),
         (["record", "bundled:scenes-text", "scenes:2", "--out", "x", "--site", "blocks.9.mlp.out"], "does not exist"),
         (

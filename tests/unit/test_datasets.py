@@ -18,6 +18,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from picture_files import pixels, png, some, write
 from PIL import Image
+from scipy.io import savemat
 
 from vitreous.datasets import LAYOUTS, Layout, cifar, cityscapes, coco_stuff, dataset, imagenet
 from vitreous.datasets.parts import IGNORE, translate
@@ -316,7 +317,7 @@ def test_the_order_of_cityscapes_classes_is_the_order_of_their_ids():
 
 def mat(**variables) -> bytes:
     out = io.BytesIO()
-    pytest.importorskip("scipy.io").savemat(out, variables)
+    savemat(out, variables)
     return out.getvalue()
 
 
@@ -368,14 +369,6 @@ def test_potsdam_masks_are_whole_numbers(tmp_path, gt):
         dataset("potsdam3", tmp_path, "test")[0]
     write(tmp_path, {"gt/3.mat": mat(gt=ids_map(0, 5).astype(float))})
     assert seen(dataset("potsdam3", tmp_path, "test")[0].mask) == {0, 1}
-
-
-def test_potsdam_without_scipy(tmp_path, monkeypatch):
-    images = dataset("potsdam3", tiles(tmp_path), "test")
-    monkeypatch.setitem(sys.modules, "scipy.io", None)
-    with pytest.raises(ImageError, match="read with scipy, which is not installed") as caught:
-        images[0]
-    assert "pip install scipy" in str(caught.value)
 
 
 def test_potsdam_from_png_tiles(tmp_path):
@@ -519,6 +512,17 @@ def test_imagenet_segmentation_in_an_old_matlab_file(tmp_path):
         images = dataset("imagenet-segmentation", root)
         check_segmentation(images)
         assert images[1].about == {"wnid": "n01443537"}
+
+
+def test_imagenet_segmentation_in_a_matlab_file_of_something_else(tmp_path):
+    write(tmp_path, {"gtsegs_ijcv.mat": mat(value={"img": cells(*some(1))})})
+    with pytest.raises(ImageError, match=r"not gtsegs_ijcv\.mat as published"):
+        dataset("imagenet-segmentation", tmp_path)
+    three = {"img": cells(*some(1)), "gt": cells(cells(ids_map(0, 1, 2))), "id": cells("a"), "target": cells("b")}
+    write(tmp_path, {"gtsegs_ijcv.mat": mat(value=three)})
+    with pytest.raises(ImageError, match="a mask with more than an object and its background") as caught:
+        dataset("imagenet-segmentation", tmp_path)
+    assert "picture 0" in str(caught.value)
 
 
 class FakeFile(dict):

@@ -16,6 +16,7 @@ from vitreous.dictionary_comparison import hold_out
 from vitreous.dictionary_comparison.activations import same_start
 from vitreous.dictionary_comparison.methods import Bench
 from vitreous.dictionary_comparison.result import COLUMNS
+from vitreous.dictionary_comparison.rows import read_row, save_row
 from vitreous.dictionary_comparison.settings import Settings
 from vitreous.dictionary_comparison.tapped import put_rows, rows_of, swapped, tapped
 from vitreous.errors import SettingsError, StoreError
@@ -398,6 +399,24 @@ def test_more_instances_asked_for_than_there_are():
         vt.compare_dictionaries(model(), some_pictures(), SITE, **{**QUICK, "methods": ["elude"], "top_k": 181})
 
 
+def test_rows_are_saved_at_the_same_time(compared, tmp_path, monkeypatch):
+    """A worker begins to save its row while another is in the middle of saving one."""
+    found, *_ = compared
+    first, second = found.rows[:2]
+    write, waiting = np.savez_compressed, [second]
+
+    def interrupted(path, **arrays):
+        write(path, **arrays)
+        if waiting:
+            save_row(waiting.pop(), tmp_path)
+
+    monkeypatch.setattr(np, "savez_compressed", interrupted)
+    save_row(first, tmp_path)
+    for row in (first, second):
+        np.testing.assert_array_equal(read_row(tmp_path, row.method, row.seed).tops, row.tops)
+    assert len(list(tmp_path.iterdir())) == 4
+
+
 # -- what is refused
 
 
@@ -411,7 +430,9 @@ def test_more_instances_asked_for_than_there_are():
         ({"evaluate": "held"}, "samples are pictures or texts"),
         ({"evaluate": vt.TextSet.from_ids([[1, 2]] * 12)}, "small takes image"),
         ({"expansion": 1}, "expansion is more than 1"),
+        ({"expansion": "8"}, "expansion is more than 1"),
         ({"steps": 0}, "steps is 1 or more"),
+        ({"steps": 2.5}, "steps is 1 or more, a whole number"),
         ({"learning_rate": 0.0}, "learning_rate is above 0"),
         ({"sweep": "all"}, "no such sweep"),
         ({"accuracy": "zero-shot"}, "no such way to read the model"),
@@ -430,7 +451,7 @@ def test_what_cannot_be_done_is_refused(change, message):
 
 def test_bare_modules_and_unknown_numbers_are_refused(compared):
     with pytest.raises(SettingsError, match="a model is compared as a subject"):
-        vt.compare_dictionaries(nn.Linear(4, 4), some_pictures(), "")
+        vt.compare_dictionaries(nn.Linear(4, 4), some_pictures(), SITE)
     found, *_ = compared
     with pytest.raises(SettingsError, match="this method was not compared"):
         found.values("vanilla", "ms")

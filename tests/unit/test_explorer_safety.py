@@ -94,6 +94,7 @@ def test_beyond_this_machine_nothing_is_answered_without_the_token(explored, tmp
             "/api/picture/0",
             "/?token=x",
             "/?token=",
+            "/?" + "a=1&" * 101,
         ):
             answer = client.get(path)
             assert answer.status_code == 403 and "token" in answer.json()["error"]["what"], path

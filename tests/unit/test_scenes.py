@@ -214,6 +214,8 @@ def test_distance_fields_fill_their_reach_and_have_slope_one_at_the_edge(name: s
         ({"n": 1, "objects": (4, 2)}, r"not a range of numbers of objects\n  given:    \(4, 2\)"),
         ({"n": 1, "objects": (0, 2)}, "not a range"),
         ({"n": 1, "objects": (2, 9)}, r"accepted: \(fewest, most\) with 1 <= fewest <= most <= 8"),
+        ({"n": 1, "objects": 4}, "not a range of numbers of objects\n  given:    4"),
+        ({"n": 1, "objects": (1.5, 2)}, "not a range of numbers of objects"),
     ],
 )
 def test_refusals(arguments: dict, text: str) -> None:
@@ -221,9 +223,10 @@ def test_refusals(arguments: dict, text: str) -> None:
         scenes(**arguments)
 
 
-def test_an_index_below_zero_is_refused() -> None:
-    with pytest.raises(SettingsError, match="the index of a scene is out of range\n  given:    -1"):
-        render_scene(0, -1)
+@pytest.mark.parametrize("index", [-1, 1.5])
+def test_an_index_that_is_none_is_refused(index: float) -> None:
+    with pytest.raises(SettingsError, match=f"the index of a scene is out of range\n  given:    {index}"):
+        render_scene(0, index)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("wrong", [{"n": "5"}, {"n": 2.0}, {"n": 2, "size": "64"}, {"n": 2, "seed": 1.5}])

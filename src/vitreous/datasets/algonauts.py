@@ -27,6 +27,8 @@ def algonauts(folder: str | Path) -> Responses:
             accepted="a folder such as subj01, with training_split/training_fmri and roi_masks",
         )
     sides = [_load(path) for path in fmri]
+    if any(side.ndim != 2 for side in sides):
+        raise SettingsError("responses are numbers (image, vertex)", given=[side.shape for side in sides])
     if len({len(side) for side in sides}) > 1:
         raise SettingsError("the hemispheres saw different numbers of images", given=[side.shape for side in sides])
     widths = [side.shape[1] for side in sides]

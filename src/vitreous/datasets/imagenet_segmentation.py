@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from vitreous.datasets.matlab import is_hdf5, need, read_variable
+from vitreous.datasets.matlab import is_hdf5, open_hdf5, read_variable
 from vitreous.datasets.parts import IGNORE, locate, mask_side, require, table
 from vitreous.errors import ImageError
 from vitreous.images import ImageSet
@@ -47,19 +47,31 @@ def _from_folders(base: Path) -> ImageSet:
 
 
 def _from_old_matlab(path: Path) -> ImageSet:
-    value = read_variable(path.read_bytes(), str(path), "value").ravel()[0]
-    masks = [np.asarray(cell.ravel()[0]).astype(np.int64) for cell in value["gt"].ravel()]
-    ids = [str(cell.item()) for cell in value["id"].ravel()]
-    about = [{"wnid": str(cell.item())} for cell in value["target"].ravel()]
+    cells = read_variable(path.read_bytes(), str(path), "value").ravel()
+    try:
+        value = cells[0]
+        pictures = list(value["img"].ravel())
+        masks = [np.asarray(cell.ravel()[0]) for cell in value["gt"].ravel()]
+        ids = [str(cell.item()) for cell in value["id"].ravel()]
+        about = [{"wnid": str(cell.item())} for cell in value["target"].ravel()]
+    except (LookupError, ValueError) as error:
+        raise ImageError(f"not {FILE} as published ({error})", given=str(path)) from error
     return ImageSet.from_arrays(
-        list(value["img"].ravel()),
+        pictures,
         ids=ids,
-        masks=masks,
+        masks=[_checked(mask, f"{path}, picture {at}") for at, mask in enumerate(masks)],
         about=about,
         mask_classes=CLASSES,
         ignore=IGNORE,
         name="imagenet-segmentation",
     )
+
+
+def _checked(mask: np.ndarray, where: str) -> np.ndarray:
+    """uint8 (row, column) of 0 and 1."""
+    if not np.isin(mask, (0, 1)).all():
+        raise ImageError("a mask with more than an object and its background", given=where)
+    return mask.astype(np.uint8)
 
 
 class Cells:
@@ -85,7 +97,7 @@ class Cells:
 
     def _file(self) -> Any:
         if self._open is None or self._open[0] != os.getpid():
-            self._open = os.getpid(), need("h5py", "h5py", str(self.path)).File(self.path, "r")
+            self._open = os.getpid(), open_hdf5(self.path)
         return self._open[1]
 
     def _cell(self, field: str, at: int) -> Any:
@@ -116,9 +128,7 @@ class Cells:
             file = self._file()
             mask = np.asarray(file[self._cell("gt", at)[0, 0]]).T
             wnid = self._text("target", at)
-        if not np.isin(mask, (0, 1)).all():
-            raise ImageError("a mask with more than an object and its background", given=f"{self.path}, picture {at}")
-        return Marks(mask=mask.astype(np.uint8), about={"wnid": wnid})
+        return Marks(mask=_checked(mask, f"{self.path}, picture {at}"), about={"wnid": wnid})
 
     def contents(self, at: int) -> Iterator[bytes]:
         return array_contents(np.asarray(self.image(at).image), self.marks(at))

@@ -1,10 +1,10 @@
-"""MATLAB files. They need a library that vitreous does not depend on, so its absence is an error with a remedy."""
+"""MATLAB files. Those of version 7.3 need h5py, which is no dependency, so its absence is an error with a remedy."""
 
 from __future__ import annotations
 
 import io
 from pathlib import Path
-from types import ModuleType
+from typing import Any
 
 import numpy as np
 
@@ -13,7 +13,8 @@ from vitreous.errors import ImageError
 
 def read_variable(data: bytes, name: str, variable: str) -> np.ndarray:
     """One variable of a MATLAB file up to version 7 (through SciPy)."""
-    loadmat = need("scipy.io", "scipy", name).loadmat
+    from scipy.io import loadmat
+
     try:
         found = loadmat(io.BytesIO(data), variable_names=[variable])
     except (ValueError, TypeError, NotImplementedError, EOFError, OSError, LookupError, MemoryError) as error:
@@ -30,15 +31,14 @@ def is_hdf5(path: Path) -> bool:
     return b"\x89HDF\r\n\x1a\n" in (start[:8], start[512:520])
 
 
-def need(module: str, package: str, name: str) -> ModuleType:
-    """Imports a library that is not a dependency."""
-    import importlib
-
+def open_hdf5(path: Path) -> Any:
+    """The file as h5py gives it."""
     try:
-        return importlib.import_module(module)
+        import h5py
     except ImportError:
         raise ImageError(
-            f"MATLAB files of this kind are read with {package}, which is not installed",
-            given=name,
-            remedy=f"pip install {package}",
+            "MATLAB files of this kind are read with h5py, which is not installed",
+            given=str(path),
+            remedy="pip install h5py",
         ) from None
+    return h5py.File(path, "r")

@@ -13,7 +13,7 @@ def spoken_pictures(data: str, size: int, split: str | None, on_error: str, seed
 
     kind, colon, rest = data.partition(":")
     if colon and kind == "scenes":
-        if not rest.isdigit():
+        if not rest.isdecimal():
             raise SettingsError("scenes:N needs a number", given=data, accepted="scenes:512")
         return scenes(int(rest), size=size, seed=seed)
     if colon and kind in LAYOUTS:

@@ -84,12 +84,12 @@ def compare_dictionaries(
     >>> found = vt.compare_dictionaries(subject, images, methods=["backbone", "topk", "elude"], out="compared")
     >>> print(found.table())
     """
-    settings = Settings(
-        find_layer(subject, site).site, expansion, tokens, top_k, min_cluster_size, steps, batch_size, learning_rate,
-        k, sweep, top, accuracy,
-    )  # fmt: skip
-    chosen, layer = chosen_methods(methods if isinstance(methods, str) else list(methods)), find_layer(subject, site)
     train, held = _divided(subject, data, evaluate)
+    chosen, layer = chosen_methods(methods), find_layer(subject, site)
+    settings = Settings(
+        layer.site, expansion, tokens, top_k, min_cluster_size, steps, batch_size, learning_rate, k, sweep, top,
+        accuracy,
+    )  # fmt: skip
     asked = _asked(subject, train, held, judge, head, settings)
     with _folder(out, asked) as folder:
         reader = choose_reader(subject, train, held, accuracy, head, folder, progress)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -21,6 +21,7 @@ from vitreous.dictionary_comparison.tapped import Codes, swapped
 from vitreous.errors import SettingsError
 from vitreous.evidence.monosemanticity import random_partition
 from vitreous.lenses.disentangle import disentangle
+from vitreous.lenses.disentangle_share import alone
 from vitreous.provenance import json_bytes, replace_file
 from vitreous.subunits.layers import LinearLayer
 
@@ -163,8 +164,9 @@ def _finding(bench: Bench) -> tuple[Disentanglement, float]:
         out=folder,
         progress=bench.progress,
     )
-    if not clock.exists():
-        replace_file(clock, json_bytes({"seconds": time.perf_counter() - began}))
+    with alone(clock.with_suffix(".lock")):  # the control may be made by another worker at the same time
+        if not clock.exists():
+            replace_file(clock, json_bytes({"seconds": time.perf_counter() - began}))
     return finding, json.loads(clock.read_bytes())["seconds"]
 
 
@@ -224,7 +226,7 @@ def _any(bench: Bench) -> Method:
     return Method("any_samples", lambda: swapped(bench.layer, swap))
 
 
-def chosen_methods(methods: str | list[str] | tuple[str, ...]) -> tuple[str, ...]:
+def chosen_methods(methods: str | Sequence[str]) -> tuple[str, ...]:
     """Names of rows, in the order of the table; "all" for every one."""
     if methods == "all":
         return METHODS

@@ -150,9 +150,10 @@ def _mean(scores: np.ndarray) -> float | None:
 
 def save_row(row: Row, folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
-    draft = folder / "draft.npz"
+    arrays = _path(folder, row.method, row.seed).with_suffix(".npz")
+    draft = arrays.with_suffix(".draft.npz")  # of this row alone: workers save theirs at the same time
     np.savez_compressed(draft, **{name: row.__dict__[name] for name in ARRAYS})
-    draft.replace(_path(folder, row.method, row.seed).with_suffix(".npz"))
+    draft.replace(arrays)
     replace_file(_path(folder, row.method, row.seed), json_bytes(row.facts()))  # last: a row that has it is whole
 
 

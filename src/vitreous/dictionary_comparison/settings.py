@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from numbers import Integral, Real
 from typing import Literal
 
 from vitreous.errors import SettingsError
 
-Sweep = Literal["none", "penalty", "paper"]
 SWEEPS = ("none", "penalty", "paper")
 READINGS = ("auto", "head", "probe", "none")
 PAPER_TOP, PAPER_SAMPLES, LEAST_TOP = 100, 50_000, 10  # samples that MS-Score looks at, of how many
@@ -32,17 +32,17 @@ class Settings:
 
     def __post_init__(self) -> None:
         for name in ("steps", "batch_size"):
-            if not self.__dict__[name] >= 1:
-                raise SettingsError(f"{name} is 1 or more", given=self.__dict__[name])
-        if not self.expansion > 1:
+            if not isinstance(self.__dict__[name], Integral) or self.__dict__[name] < 1:
+                raise SettingsError(f"{name} is 1 or more, a whole number", given=self.__dict__[name])
+        if not isinstance(self.expansion, Real) or not self.expansion > 1:
             raise SettingsError("expansion is more than 1", given=self.expansion)
-        if not self.learning_rate > 0:
+        if not isinstance(self.learning_rate, Real) or not self.learning_rate > 0:
             raise SettingsError("learning_rate is above 0", given=self.learning_rate)
         if self.sweep not in SWEEPS:
             raise SettingsError("no such sweep", given=self.sweep, accepted=SWEEPS)
         if self.accuracy not in READINGS:
             raise SettingsError("no such way to read the model", given=self.accuracy, accepted=READINGS)
-        if self.top is not None and self.top < 2:
+        if self.top is not None and (not isinstance(self.top, Integral) or self.top < 2):
             raise SettingsError("MS-Score looks at two samples or more", given=self.top)
 
     def top_of(self, samples: int) -> int:

@@ -70,7 +70,7 @@ def _made_from(examination: Examination) -> str:
     import vitreous
 
     digest = hashlib.sha256(vitreous.__version__.encode())
-    for top in (examination.folder, Path(vitreous.__file__).parent / "site", Path(vitreous.__file__).parent / "cards"):
+    for top in (examination.folder, Path(vitreous.__file__).parent):
         for path in _files(top):
             about = path.stat()
             digest.update(f"{path.relative_to(top)}|{about.st_size}|{about.st_mtime_ns}\n".encode())

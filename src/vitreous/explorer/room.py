@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from vitreous.explorer.workers import Flight, Worker
 
 LOOK_ROUND = 0.25  # seconds between two looks at whether somebody still waits
+JSON, PNG, BYTES = "application/json", "image/png", "application/octet-stream"  # what answers hold
 
 
 class Room:

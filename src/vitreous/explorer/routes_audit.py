@@ -11,11 +11,10 @@ from pydantic import BaseModel, ConfigDict, Field
 from vitreous.errors import SettingsError
 from vitreous.explorer.album import NotThereError
 from vitreous.explorer.audited import Audited, picture_png
-from vitreous.explorer.room import REFUSALS, InRoom, Room, landed
+from vitreous.explorer.room import BYTES, JSON, PNG, REFUSALS, InRoom, Room, landed
 
 audit = APIRouter(responses=REFUSALS, prefix="/audit")
 
-JSON, PNG, BYTES = "application/json", "image/png", "application/octet-stream"
 Site = Annotated[str, Query(max_length=200)]
 Number = Annotated[int, Query(ge=0, le=10_000_000)]
 

@@ -12,7 +12,8 @@ from vitreous.errors import SettingsError
 from vitreous.explorer.album import PICTURE, NotThereError, seen_box
 from vitreous.explorer.answers import segments_answer
 from vitreous.explorer.cloud import cloud_bytes
-from vitreous.explorer.room import REFUSALS, InRoom, landed
+from vitreous.explorer.room import BYTES, JSON, PNG, REFUSALS, InRoom, landed
+from vitreous.explorer.steered import LARGEST_FACTOR, MOST_STEERED
 from vitreous.explorer.units import UNIT, UnitId, refuse_block, refuse_model
 
 look = APIRouter(responses=REFUSALS)
@@ -20,7 +21,6 @@ look = APIRouter(responses=REFUSALS)
 Model = Annotated[str, Query(max_length=200)]
 Picture = Annotated[str, Query(pattern=PICTURE, description="Number of a picture, or id of one that was dropped in.")]
 Block = Annotated[int, Query(ge=-1000, le=1000)]
-JSON, PNG, BYTES = "application/json", "image/png", "application/octet-stream"
 
 
 def _json(answer: bytes) -> Response:
@@ -155,7 +155,7 @@ class Factor(BaseModel):
     model_config = ConfigDict(extra="forbid", allow_inf_nan=False)
 
     id: Annotated[str, Field(pattern=UNIT)]
-    factor: Annotated[float, Field(ge=-1000, le=1000)]
+    factor: Annotated[float, Field(ge=-LARGEST_FACTOR, le=LARGEST_FACTOR)]
 
 
 class Steering(BaseModel):
@@ -164,7 +164,7 @@ class Steering(BaseModel):
     model: Annotated[str, Field(max_length=200)]
     picture: Annotated[str | int, Field(union_mode="left_to_right")]
     block: Annotated[int, Field(ge=-1000, le=1000)]
-    subunits: Annotated[list[Factor], Field(min_length=1, max_length=200)]
+    subunits: Annotated[list[Factor], Field(min_length=1, max_length=MOST_STEERED)]
     prefix: bool = False
 
 

@@ -21,23 +21,25 @@ if TYPE_CHECKING:
     from vitreous.lenses.disentangle_finding import Disentanglement
     from vitreous.models.subject import Subject
 
-MOST = 200  # sub-units at once
-LARGEST = 1000.0  # factor
+MOST_STEERED = 200  # sub-units at once
+LARGEST_FACTOR = 1000.0  # factor
 
 
 def wanted_numbers(
     examination: Examination, model: str, block: int, factors: Sequence[tuple[str, float]]
 ) -> dict[int, float]:
     """Number of the sub-unit -> factor. A whole unit stands for all of its sub-units; a factor of 1 changes nothing."""
-    if not 1 <= len(factors) <= MOST:
-        raise SettingsError("some sub-units are steered at once", given=len(factors), accepted=f"1 to {MOST}")
+    if not 1 <= len(factors) <= MOST_STEERED:
+        raise SettingsError("some sub-units are steered at once", given=len(factors), accepted=f"1 to {MOST_STEERED}")
     found: dict[int, float] = {}
     for id, factor in factors:
         unit = UnitId.read(id)
         if (unit.model, unit.block) != (model, block):
             raise SettingsError("sub-units of one layer are steered together", given=id, accepted=f"{model}, {block}")
-        if not abs(factor) <= LARGEST:
-            raise SettingsError("the factor is too large", given=factor, accepted=f"{-LARGEST:g} to {LARGEST:g}")
+        if not abs(factor) <= LARGEST_FACTOR:
+            raise SettingsError(
+                "the factor is too large", given=factor, accepted=f"{-LARGEST_FACTOR:g} to {LARGEST_FACTOR:g}"
+            )
         refuse_unit(examination, unit)
         finding = examination.disentanglement(model, block)
         numbers = finding.subunits(unit.unit).tolist() if unit.part is None else [unit.number(examination)]

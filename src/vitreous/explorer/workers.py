@@ -55,7 +55,7 @@ class Worker:
     def ask(self, key: Hashable, work: Work, urgency: int = NOW) -> Flight:
         """Has the work done once, however many ask; the flight holds the result, now or later.
 
-        Whoever waits for it says so by `join`, and `leave`s when it waits no longer.
+        Whoever asks with urgency NOW waits for it, and `leave`s when it waits no longer.
         """
         with self._lock:
             flight = self._flights.get(key)

@@ -15,7 +15,7 @@ from vitreous.scenery.draws import Draws, grain
 from vitreous.scenery.layout import Layout, Placed
 from vitreous.scenery.palette import Tone, background_tones, object_tones
 from vitreous.scenery.shapes import COSINE, SHAPES, SINE, distance
-from vitreous.scenery.textures import BACKGROUND_TEXTURES, OBJECT_TEXTURES, Cloth
+from vitreous.scenery.textures import BACKGROUND_TEXTURES, OBJECT_TEXTURES, Cloth, clip
 
 SAMPLES = 2
 SHADOW = 0.03
@@ -67,10 +67,6 @@ def _patch(placed: Placed, size: int) -> _Patch:
     return _Patch(top, left, x, y, distance(placed.shape, x, y, placed.radius, placed.rotation))
 
 
-def _clip(t: np.ndarray) -> np.ndarray:
-    return np.minimum(np.maximum(t, np.float32(0.0)), np.float32(1.0))
-
-
 def _mix(first: Tone, second: Tone, part: np.ndarray) -> np.ndarray:
     """Two tones and how far between them (row, column) -> (colour, row, column)."""
     start = np.asarray(first, np.float32)[:, None, None]
@@ -85,7 +81,7 @@ def _pixels(samples: np.ndarray) -> np.ndarray:
 
 def _shade(patch: _Patch, placed: Placed, light: int, strength: float, pixel: float) -> np.ndarray:
     """Brightness over an object: rounded at the edges, lighter where the edge faces the light."""
-    inner = _clip(patch.distance * (-2.6 / placed.radius))
+    inner = clip(patch.distance * (-2.6 / placed.radius))
     rim = np.float32(1.0) - inner * (np.float32(2.0) - inner)
     step = max(1, round(0.012 / pixel))
     down, right = round(step * SINE[light] * 1.4), round(step * COSINE[light] * 1.4)
@@ -136,16 +132,16 @@ class _Canvas:
         self.depth, self.strength = draws.between(0.3, 0.55), draws.between(0.16, 0.34)
 
     def shadow(self, patch: _Patch) -> None:
-        dark, rows, columns = patch.cut(_clip(0.5 - patch.distance * (0.5 / SHADOW)), self.side, self.down, self.right)
+        dark, rows, columns = patch.cut(clip(0.5 - patch.distance * (0.5 / SHADOW)), self.side, self.down, self.right)
         self.samples[:, rows, columns] *= 1 - dark * self.depth
 
     def add(self, number: int, patch: _Patch, placed: Placed, draws: Draws) -> int:
         """Paints the object over what is there; returns how many pixels all of it would own."""
         pixel = 1 / self.side
-        alpha = _clip(0.5 - patch.distance * self.side)
+        alpha = clip(0.5 - patch.distance * self.side)
         first, second = object_tones(placed.colour, draws)
         mix = OBJECT_TEXTURES[placed.texture](Cloth(patch.x, patch.y, placed.radius, pixel), draws)
-        colour = _clip(_mix(first, second, mix) * _shade(patch, placed, self.light, self.strength, pixel))
+        colour = clip(_mix(first, second, mix) * _shade(patch, placed, self.light, self.strength, pixel))
         part, rows, columns = patch.cut(alpha, self.side)
         colour = patch.cut(colour, self.side)[0]
         self.samples[:, rows, columns] += (colour - self.samples[:, rows, columns]) * part

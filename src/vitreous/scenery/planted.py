@@ -51,7 +51,10 @@ def scene_responses(
     speaks for is known, and one region speaks for nothing.
     """
     if each < 1 or repeats < 2 or not noise >= 0:
-        raise SettingsError("a region has responses, at least two repeats, and noise from 0 on", given=(each, repeats))
+        raise SettingsError(
+            "a region has responses, at least two repeats, and noise from 0 on",
+            given={"each": each, "repeats": repeats, "noise": noise},
+        )
     generator = np.random.default_rng(seed)
     parts = []
     for region in REGIONS[:-1]:

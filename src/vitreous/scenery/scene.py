@@ -156,7 +156,8 @@ def check_settings(seed: int, size: int, objects: tuple[int, int]) -> None:
             accepted=f"{SMALLEST} to {LARGEST} pixels",
             remedy="draw at an accepted size and resize",
         )
-    if len(objects) != 2 or not 1 <= objects[0] <= objects[1] <= MOST_OBJECTS:
+    pair = isinstance(objects, tuple | list) and len(objects) == 2 and all(isinstance(n, Integral) for n in objects)
+    if not pair or not 1 <= objects[0] <= objects[1] <= MOST_OBJECTS:
         raise SettingsError(
             "not a range of numbers of objects",
             given=objects,
@@ -170,7 +171,7 @@ def render_scene(seed: int, index: int, size: int = 64, objects: tuple[int, int]
     What is in the scene does not depend on `size`; the sensor noise does.
     """
     check_settings(seed, size, objects)
-    if not 0 <= index < 2**63:
+    if not isinstance(index, Integral) or not 0 <= index < 2**63:
         raise SettingsError("the index of a scene is out of range", given=index, accepted="0 to 2**63 - 1")
     draws = Draws(seed, index)
     layout = lay_out(draws, objects)

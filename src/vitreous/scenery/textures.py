@@ -43,13 +43,14 @@ def _wave(t: np.ndarray) -> np.ndarray:
     return p * (np.abs(p) * np.float32(16.0) - np.float32(8.0))
 
 
-def _clip(t: np.ndarray) -> np.ndarray:
+def clip(t: np.ndarray) -> np.ndarray:
+    """Kept in [0, 1]."""
     return np.minimum(np.maximum(t, np.float32(0.0)), np.float32(1.0))
 
 
 def _edge(t: np.ndarray, gain: float) -> np.ndarray:
     """0 where t is below zero, 1 above, with a ramp `1 / gain` wide."""
-    return _clip(t * gain + np.float32(0.5))
+    return clip(t * gain + np.float32(0.5))
 
 
 def _turned(cloth: Cloth, period: float, draws: Draws) -> tuple[np.ndarray, np.ndarray]:
@@ -121,7 +122,7 @@ def _marbled(cloth: Cloth, draws: Draws) -> np.ndarray:
     x, _ = _turned(cloth, 1.5 * period, draws)
     cells = _cells(cloth, 1.1 * period)
     vein = _wave(x + _noise(cloth.shape, cells, cells, draws) * np.float32(2.2))
-    return _clip(np.float32(1.0) - np.abs(vein) * np.float32(1.6))
+    return clip(np.float32(1.0) - np.abs(vein) * np.float32(1.6))
 
 
 def _speckled(cloth: Cloth, draws: Draws) -> np.ndarray:
@@ -131,7 +132,7 @@ def _speckled(cloth: Cloth, draws: Draws) -> np.ndarray:
 
 def _faded(cloth: Cloth, draws: Draws) -> np.ndarray:
     x, _ = turned(cloth.x, cloth.y, draws.whole(0, 359))
-    return _clip(x * (0.62 / cloth.radius) + draws.between(0.38, 0.5))
+    return clip(x * (0.62 / cloth.radius) + draws.between(0.38, 0.5))
 
 
 OBJECT_TEXTURES: dict[str, Texture] = {
@@ -152,7 +153,7 @@ def _woven(cloth: Cloth, draws: Draws) -> np.ndarray:
     row, column = np.floor(y), np.floor(x)
     x, y = x - column - np.float32(0.5), y - row - np.float32(0.5)
     over = _fold((row + column) * np.float32(0.5)) < -0.25
-    return _clip(np.float32(1.0) - np.where(over, x * x + np.abs(y) * 0.15, y * y + np.abs(x) * 0.15) * np.float32(4.0))
+    return clip(np.float32(1.0) - np.where(over, x * x + np.abs(y) * 0.15, y * y + np.abs(x) * 0.15) * np.float32(4.0))
 
 
 def _rippled(cloth: Cloth, draws: Draws) -> np.ndarray:
@@ -169,7 +170,7 @@ def _cloudy(cloth: Cloth, draws: Draws) -> np.ndarray:
     heap = _noise(cloth.shape, cells, cells, draws) * np.float32(0.55)
     heap += _noise(cloth.shape, 2 * cells, 2 * cells, draws) * np.float32(0.3)
     heap += _noise(cloth.shape, 5 * cells, 5 * cells, draws) * np.float32(0.15)
-    return _clip((heap - np.float32(0.5)) * np.float32(1.9) + np.float32(0.5))
+    return clip((heap - np.float32(0.5)) * np.float32(1.9) + np.float32(0.5))
 
 
 def _brick(cloth: Cloth, draws: Draws) -> np.ndarray:
@@ -189,14 +190,14 @@ def _grassy(cloth: Cloth, draws: Draws) -> np.ndarray:
     """Upright blades: noise that is fine across and coarse along, in two lengths."""
     blades = _noise(cloth.shape, draws.whole(5, 8), draws.whole(28, 40), draws) * np.float32(0.55)
     blades += _noise(cloth.shape, draws.whole(9, 13), draws.whole(44, 60), draws) * np.float32(0.45)
-    return _clip((blades - np.float32(0.5)) * np.float32(2.0) + np.float32(0.5))
+    return clip((blades - np.float32(0.5)) * np.float32(2.0) + np.float32(0.5))
 
 
 def _misty(cloth: Cloth, draws: Draws) -> np.ndarray:
     """One tone fading into the other."""
     x, _ = turned(cloth.x - np.float32(0.5), cloth.y - np.float32(0.5), draws.whole(0, 359))
     veil = _noise(cloth.shape, 4, 4, draws) * np.float32(0.4)
-    return _clip(x * np.float32(0.9) + veil + np.float32(0.3))
+    return clip(x * np.float32(0.9) + veil + np.float32(0.3))
 
 
 def _wooden(cloth: Cloth, draws: Draws) -> np.ndarray:
@@ -205,7 +206,7 @@ def _wooden(cloth: Cloth, draws: Draws) -> np.ndarray:
     bend = _noise(cloth.shape, along, across, draws) * np.float32(2.4)
     fine = _noise(cloth.shape, 9 * along - 8, 9 * across - 8, draws) * np.float32(0.35)
     line = cloth.x if across > along else cloth.y
-    return _clip(np.abs(_wave(line * draws.between(2.0, 3.6) + bend)) * np.float32(0.75) + fine)
+    return clip(np.abs(_wave(line * draws.between(2.0, 3.6) + bend)) * np.float32(0.75) + fine)
 
 
 def _scaly(cloth: Cloth, draws: Draws) -> np.ndarray:
@@ -218,7 +219,7 @@ def _scaly(cloth: Cloth, draws: Draws) -> np.ndarray:
     above = _fold(x + (row - 1) * np.float32(0.5)) * np.float32(1.8)
     upper = np.sqrt(above * above + (down + np.float32(0.7)) * (down + np.float32(0.7)))
     lower = np.sqrt(across * across + down * down) * np.float32(0.8)
-    return _clip(np.where(upper < 1.0, upper * upper, lower * lower))
+    return clip(np.where(upper < 1.0, upper * upper, lower * lower))
 
 
 BACKGROUND_TEXTURES: dict[str, Texture] = {

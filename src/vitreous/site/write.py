@@ -58,6 +58,8 @@ def write_site(
     index["downloads"] = [{"label": label, "href": _put(out / name, data)} for label, name, data in downloads(gathered)]
     for key, value in _data(gathered, index, pages):
         _put_data(out, key, value)
+    if (run := spaced(gathered)) is not None:
+        _put_data(out, "cloud", cloud_data(run))
     for card in tqdm(gathered.cards(), "cards", len(gathered), disable=not progress, delay=1, leave=False):
         _put_data(out, f"unit/{card['id']}", card)
     return out / PAGE
@@ -80,11 +82,10 @@ def app_files() -> dict[str, str]:
 
 
 def _data(gathered: Gathered, index: dict[str, Any], pages: Sequence[LensPage]) -> Iterator[tuple[str, Any]]:
+    """What a short version holds too: all but cards, and the map, which is as large as all the rest."""
     yield "live", None
     yield "index", index
     yield "units", gathered.columns
-    if (run := spaced(gathered)) is not None:
-        yield "cloud", cloud_data(run)
     for page in pages:
         yield f"lens/{page.name}", page.data()
 
@@ -116,8 +117,6 @@ def _write_single(
     kept = {key: [values[k] for k in chosen] for key, values in gathered.columns.items()}
     scripts = []
     for key, value in _data(gathered, index, pages):
-        if key == "cloud":
-            continue  # as large as all the rest
         scripts.append(script(key, kept if key == "units" else value))
     for k in tqdm(chosen, "cards", disable=not progress, delay=1, leave=False):
         card = gathered.card(k)
