@@ -274,10 +274,9 @@ def _refuse_one_patch(given: Inputs, own: str) -> None:
 
 def _blocks(subject: Subject, block: int | Sequence[int]) -> list[int]:
     asked = list(block) if isinstance(block, Sequence | np.ndarray) and not isinstance(block, str) else [block]
-    depth = subject.depth
-    if not asked or (wrong := [b for b in asked if not isinstance(b, int | np.integer) or not -depth <= b < depth]):
-        raise SettingsError("no such block", given=wrong[0] if asked else asked, accepted=f"{-depth} to {depth - 1}")
-    return [range(depth)[b] for b in asked]
+    if not asked:
+        raise SettingsError("no such block", given=asked, accepted=f"{-subject.depth} to {subject.depth - 1}")
+    return [subject.block_number(b) for b in asked]
 
 
 def _chosen(tokens: Literal["all"] | Sequence[int | str], count: int, prefix: tuple[str, ...]) -> tuple[int, ...]:
