@@ -1,8 +1,8 @@
 """Four papers, one lens each. A lens begins in the file of its name, which holds the paper's letters and equations.
 
-What a lens needs beside its method stands in files that begin with its name: `*_finding.py` what it finds, `*_device.py`
-the same steps on a GPU, others a later section of the paper or a step that is long. Algorithms without a model are in
-`kernels/`, metrics in `evidence/`. Lenses do not import one another.
+What a lens needs beside its method stands in files that begin with its name: `_finding.py` what it finds, others a
+later section of the paper, or a step that is long. Algorithms without a model are in `kernels/`, metrics in
+`evidence/`. Lenses do not import one another.
 
     structure      sections 3 and 4: clusters of units over layers
                    _comparison models side by side; the loss of section 3.4 is `training/structure_loss.py`
