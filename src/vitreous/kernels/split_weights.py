@@ -63,14 +63,15 @@ def shares(members: np.ndarray) -> np.ndarray:
 
 
 def divide(weight: np.ndarray, bias: float, members: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Weights (sub-unit, input) and biases (sub-unit,) of those who take part; they sum back exactly."""
+    """Eq. 4: weights (sub-unit, input) and biases (sub-unit,) of those who take part; they sum back exactly, eq. 5."""
     share = shares(members)
     biases = _parts(np.asarray(bias, weight.dtype)[None], share.mean(1, keepdims=True))
     return _parts(weight, share), biases[:, 0]
 
 
 def search_rho(weight: np.ndarray, bias: float, representatives: np.ndarray, means: np.ndarray) -> Split:
-    """The rho of 0.05, 0.10, ... 1.00 whose sub-units are most active on their own clusters and least on others.
+    """The rho of 0.05, 0.10, ... 1.00 whose sub-units are most active on their own clusters and least on others, as
+    section 3.3 asks.
 
     `means` (cluster, input) is the mean input on each cluster. Activations are linear, so that the mean activation of
     sub-unit c on cluster g needs nothing else; it is scaled by what the whole unit has there. The smallest rho wins a

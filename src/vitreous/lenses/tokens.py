@@ -10,6 +10,9 @@ Where more attention would raise f, attention counts; the product over blocks sa
     C         -         query key                   I + mean over heads of (∂f/∂A)⁺ ⊙ A, eq. 4
     S         maps      sample token row column     row i of the product of all C, eq. 5
 
+Eq. 4 and 5 are computed by `kernels/token_backward.py`, and again by autograd in `tokens_autograd.py`, which is short
+and the place to read them.
+
 How eq. 5 is read. Printed is C(1) C(2) ··· C(l - 1). With rows as queries the input side must stand on the right, as in
 attention rollout: the default is C(l - 1) ··· C(1), and `order="printed"` gives the other. z is taken before a final
 LayerNorm, behind which the sum over channels would be constant. All tokens take one backward pass of our own.
@@ -237,6 +240,7 @@ class Work:
 
 
 def _slope(z: Tensor, target: Target, tokens: Tensor, length: int) -> Tensor:
+    """∂f/∂z for f of section 3.2: (i) the sum, (ii) the energy, (iii) ⟨z, w⟩; eq. 8 is (i) against (iii)."""
     if isinstance(target, str):
         return torch.ones_like(z) if target == "sum" else 2 * z
     w = torch.as_tensor(target).to(z)

@@ -123,7 +123,7 @@ class SelfConsistency:
 
 def _loss(differences: Tensor, theta: Tensor) -> Tensor:
     """Eq. 11, the mean of pictures: differences are (sample, token, channel), 0 for prefix tokens."""
-    w = torch.nn.functional.normalize(theta, dim=-1)
+    w = torch.nn.functional.normalize(theta, dim=-1)  # what eq. 10 asks of w
     return (differences * w).sum(-1).square().sum(1).mean()
 
 
@@ -137,8 +137,9 @@ def _differences(
     outside = grid != names[:, None, None]  # segment, row, column
     masks = _enlarged(outside, x)
     (site,) = subject.resolve(f"blocks.{block}.resid.out")
+    noisy = x + delta * noise * masks[:, None]  # eq. 9
     with capture(subject, site, stop=True) as rec:
-        subject(torch.cat([x[None], x + delta * noise * masks[:, None]]))
+        subject(torch.cat([x[None], noisy]))
         z = rec[site]
     first = z.shape[1] - grid.numel()
     found = torch.zeros_like(z[0])

@@ -1,7 +1,7 @@
 """Sub-units in a model: the layer computes what it always did, and they are computed where somebody looks or edits.
 
-The original product is kept, so that outputs are the same bit for bit when nothing is edited, at the cost of one call
-that returns at once.
+Sub-units add up to their unit (eq. 6 of the disentanglement paper), so that nobody has to add them. The original
+product is kept: outputs are the same bit for bit when nothing is edited, at the cost of one call that returns at once.
 """
 
 from __future__ import annotations
