@@ -25,8 +25,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from tqdm.auto import tqdm  # type: ignore[import-untyped]
 
+from vitreous.checks import number, whole
 from vitreous.errors import SettingsError
-from vitreous.lenses.align_checks import device_of, number, regions, whole
+from vitreous.lenses.align_checks import device_of, regions
 from vitreous.lenses.align_finding import ChannelAlign as ChannelAlign
 from vitreous.lenses.align_nodes import Nodes, Read, open_nodes
 from vitreous.provenance import replace_file

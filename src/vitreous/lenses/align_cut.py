@@ -23,9 +23,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from tqdm.auto import tqdm  # type: ignore[import-untyped]
 
+from vitreous.checks import whole
 from vitreous.errors import SettingsError
 from vitreous.finding import Finding, heat
-from vitreous.lenses.align_checks import checked_affinity, device_of, whole
+from vitreous.lenses.align_checks import checked_affinity, device_of
 from vitreous.lenses.align_nodes import Nodes, Read, open_nodes, square
 
 if TYPE_CHECKING:
