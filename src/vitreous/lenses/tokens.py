@@ -21,9 +21,10 @@ LayerNorm, behind which the sum over channels would be constant. All tokens take
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from functools import cached_property
+from numbers import Integral
 from typing import Any, Literal, NamedTuple, overload
 
 import numpy as np
@@ -31,6 +32,7 @@ import torch
 from torch import Tensor
 from tqdm.auto import tqdm  # type: ignore[import-untyped]
 
+from vitreous.checks import number, whole
 from vitreous.engine import Engine, open_engine
 from vitreous.errors import ModelError, SettingsError
 from vitreous.hooks import evaluating
@@ -91,6 +93,8 @@ def token_maps(
     "local" this process, "local:4" workers, "ray" a cluster.
     """
     _refuse(subject, target, order, own)
+    if batch_size is not None:
+        whole(1, batch_size=batch_size)
     blocks = _blocks(subject, block)
     chosen = (tuple(sorted(set(blocks))), tokens, target, order, _dtype(subject, dtype))
     job = Batch(subject, images, size, *chosen, _budget(subject.device, memory_mb))
@@ -263,7 +267,8 @@ def _refuse(subject: Subject, target: Target, order: str, own: str) -> None:
             given=subject.family.name,
             remedy="a vision transformer or a language model; vt.gradcam explains classes of any model",
         )
-    if isinstance(target, str) and target not in TARGETS:
+    numbers = isinstance(target, Tensor) or np.asarray(target).dtype.kind in "fiu"
+    if target not in TARGETS if isinstance(target, str) else not numbers:
         raise SettingsError("unknown target", given=target, accepted=(*TARGETS, "weights (channel,)"))
     for name, value, known in (("order", order, ORDERS), ("own", own, OWN)):
         if value not in known:
@@ -288,13 +293,15 @@ def _chosen(tokens: Literal["all"] | Sequence[int | str], count: int, prefix: tu
         if tokens != "all":
             raise SettingsError("unknown tokens", given=tokens, accepted='"all", or a list of numbers and names')
         return tuple(range(count))
+    if not isinstance(tokens, Iterable):
+        raise SettingsError("unknown tokens", given=tokens, accepted='"all", or a list of numbers and names')
     found = []
     for token in tokens:
         if isinstance(token, str):
             if token not in prefix:
                 raise SettingsError("no prefix token of this name", given=token, accepted=prefix)
             found.append(prefix.index(token))
-        elif not -count <= token < count:
+        elif not isinstance(token, Integral) or not -count <= token < count:
             raise SettingsError("no such token", given=token, accepted=f"{-count} to {count - 1}")
         else:
             found.append(range(count)[token])
@@ -314,7 +321,6 @@ def _dtype(subject: Subject, dtype: str | None) -> torch.dtype:
 def _budget(device: torch.device, memory_mb: float | None) -> int:
     """Bytes that a pass may take besides the model: a quarter of what a GPU has left, 128 MB elsewhere."""
     if memory_mb is not None:
-        if memory_mb <= 0:
-            raise SettingsError("memory_mb is positive", given=memory_mb)
+        number(above=True, memory_mb=memory_mb)
         return int(memory_mb * 2**20)
     return torch.cuda.mem_get_info(device)[0] // 4 if device.type == "cuda" else 2**27
