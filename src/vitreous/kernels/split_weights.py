@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from vitreous.checks import is_number
 from vitreous.errors import SettingsError
 
 if TYPE_CHECKING:
@@ -44,15 +45,13 @@ def split_weights(
     >>> weights, biases = vt.split_weights(weight, bias, representatives, rho=0.5)
     >>> assert (sum(weights) == weight).all() and sum(biases) == bias
     """
-    weight, bias = _vector(weight), float(_array(bias))
-    if not np.isfinite(bias):
-        raise SettingsError("the bias is not finite", given=bias)
+    weight, bias = _vector(weight), _scalar(bias)
     return divide(weight, bias, winners(_checked(representatives, len(weight)), rho))
 
 
 def winners(representatives: np.ndarray, rho: float) -> np.ndarray:
     """Eq. 3: representatives (sub-unit, input) -> bool (sub-unit, input), who takes part; all where nobody wins."""
-    if not 0 < rho <= 1:
+    if not is_number(rho) or not 0 < rho <= 1:
         raise SettingsError("rho out of range", given=rho, accepted="more than 0, at most 1")
     return _members(*_ranked(representatives), rho)
 
@@ -149,6 +148,15 @@ def _vector(weight: Any) -> np.ndarray:
     if not np.isfinite(weight).all():
         raise SettingsError("the weight is not finite", given=float(weight[~np.isfinite(weight)][0]))
     return weight.astype(np.float32) if weight.dtype.itemsize < 4 else weight
+
+
+def _scalar(bias: Any) -> float:
+    bias = _array(bias)
+    if bias.size != 1 or bias.dtype.kind not in "fiu":
+        raise SettingsError("the bias of one unit is one number", given=f"{bias.dtype} {bias.shape}")
+    if not np.isfinite(bias).all():
+        raise SettingsError("the bias is not finite", given=bias.item())
+    return float(bias.item())
 
 
 def _array(given: Any) -> np.ndarray:
