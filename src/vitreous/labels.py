@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from vitreous.checks import is_number, whole
 from vitreous.errors import SettingsError, StoreError
 from vitreous.evidence.directions import array_of, directions
 from vitreous.evidence.dissect import best_texts
@@ -217,17 +218,17 @@ def _words(vocabulary: Sequence[str] | str | Path) -> tuple[str, ...]:
 
 
 def _check(given: Mapping[str, Any]) -> None:
-    least = {name: given[name] for name in ("top", "keep", "random_sets")}
-    if min(least.values()) < 1:
-        raise SettingsError("top, keep and random_sets are at least 1", given=least)
+    whole(1, **{name: given[name] for name in ("top", "keep", "random_sets")})
+    whole(0, seed=given["seed"])
     if given["prior"] not in PRIORS:
         raise SettingsError("no such prior", given=given["prior"], accepted=PRIORS)
-    if not (0 < given["temperature"] < np.inf and 0 <= given["prior_weight"] < np.inf):
+    numbers = is_number(given["temperature"]) and is_number(given["prior_weight"])
+    if not numbers or not (0 < given["temperature"] < np.inf and 0 <= given["prior_weight"] < np.inf):
         raise SettingsError(
             "temperature is above 0 and prior_weight at least 0", given=(given["temperature"], given["prior_weight"])
         )
-    first, last = given["membership"]
-    if not 0 <= last <= first < 1:
+    ends = given["membership"]
+    if len(ends) != 2 or not all(map(is_number, ends)) or not 0 <= ends[1] <= ends[0] < 1:
         raise SettingsError("membership falls from below 1 to no less than 0", given=given["membership"])
 
 

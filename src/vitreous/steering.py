@@ -17,7 +17,7 @@ factor does nothing for a concept that is not in the picture.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -27,6 +27,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from vitreous.checks import is_number
 from vitreous.errors import SettingsError
 from vitreous.evidence.directions import directions
 from vitreous.labels import Embed, Labels, embed_texts
@@ -230,7 +231,8 @@ class _Finder:
 
     def find(self, wanted: Concept | Sequence[Concept] | np.ndarray, factor: float) -> tuple[np.ndarray, list[Match]]:
         """int64 (sub-unit,), each once, and what the texts were taken to mean."""
-        items = [wanted] if isinstance(wanted, str | int | np.integer) else list(wanted)
+        several = isinstance(wanted, Iterable) and not isinstance(wanted, str)
+        items = list(wanted) if several else [wanted]
         matches = [self._match(item, factor) for item in items if isinstance(item, str)]
         numbers = [self._number(item) for item in items if not isinstance(item, str)]
         return np.unique(np.array([*numbers, *(i for m in matches for i in m.subunits)], np.int64)), matches
@@ -338,11 +340,11 @@ def _seen(value: Tensor | None) -> Tensor:
 
 def _check(alpha: float, gamma: float, lift: float, top_units: int, patches: int | str, chance: float) -> None:
     for name, value, nothing in (("alpha", alpha, 1), ("gamma", gamma, 1), ("lift", lift, 0)):
-        if not isinstance(value, int | float | np.number) or not np.isfinite(value):
+        if not is_number(value) or not np.isfinite(value):
             raise SettingsError(f"{name} is a finite number", given=value, accepted=f"{nothing} changes nothing")
     if not isinstance(top_units, int | np.integer) or top_units < 1:
         raise SettingsError("top_units is a whole number from 1 on", given=top_units)
     if patches != "all" and (not isinstance(patches, int | np.integer) or patches < 1):
         raise SettingsError("patches is a whole number from 1 on, or all", given=patches, accepted="'all', 1, 2, ...")
-    if not 0 <= chance <= 1:
+    if not is_number(chance) or not 0 <= chance <= 1:
         raise SettingsError("chance is between 0 and 1", given=chance)

@@ -66,6 +66,9 @@ def test_groups_are_nested_and_the_planted_ones_are_among_them(cut):
         assert all(len(np.unique(fewer[more == g])) == 1 for g in range(k + 1))
     with pytest.raises(vt.SettingsError, match="no such number of groups"):
         groups(401)
+    for wrong in (0, 1.5, "3"):
+        with pytest.raises(vt.SettingsError, match="k is a whole number"):
+            groups(wrong)
 
 
 def test_concepts_are_spheres_around_centres_that_lie_far_apart():
@@ -83,6 +86,10 @@ def test_concepts_are_spheres_around_centres_that_lie_far_apart():
         vt.concepts(np.zeros((5, 2)), 3)
     with pytest.raises(vt.SettingsError, match="other nodes"):
         vt.concepts(placed, 2, activations=activations[:7])
+    with pytest.raises(vt.SettingsError, match="count is a whole number\n  given:    '3'"):
+        vt.concepts(placed, "3")
+    with pytest.raises(vt.SettingsError, match="radius is a number\n  given:    '1'"):
+        vt.concepts(placed, 3, radius="1")
 
 
 def test_farthest_points_are_the_farthest():
@@ -120,6 +127,10 @@ def test_bad_input_is_refused(cut):
     spectral, _ = cut
     with pytest.raises(vt.SettingsError, match="two or three dimensions"):
         vt.spectral_tsne(spectral, 4)
+    with pytest.raises(vt.SettingsError, match="n_sample is a whole number\n  given:    '40'"):
+        vt.spectral_tsne(spectral, 2, n_sample="40")
+    with pytest.raises(vt.SettingsError, match="perplexity is a number\n  given:    0"):
+        vt.spectral_tsne(spectral, 2, perplexity=0)
     with pytest.raises(vt.SettingsError, match="too few nodes"):
         vt.spectral_tsne(spectral.eigenvectors[:3], 2)
     with pytest.raises(vt.SettingsError, match="finite numbers"):

@@ -282,7 +282,12 @@ def test_sets_that_say_nothing_are_refused(change, message):
         ({"head": (np.zeros((3, 2)), np.zeros(3))}, "a linear head"),
         ({"targets": [0, 7]}, "one output of the model"),
         ({"site": "blocks.0.mlp.hidden"}, "not the output of one linear layer"),
-        ({"alpha": 2.0}, "alpha between"),
+        ({"head": 3}, "unknown head"),
+        ({"targets": ["a", "b"]}, "targets are whole numbers"),
+        ({"alpha": 2.0}, "alpha lies between"),
+        ({"alpha": "0.05"}, "alpha lies between"),
+        ({"tested": "3"}, "tested is a whole number"),
+        ({"repeats": 1.5}, "repeats is a whole number"),
         ({"correction": "luck"}, "no such correction"),
     ],
 )

@@ -126,8 +126,8 @@ def test_parts_are_chosen_by_their_ids(made, one):
     [
         (["--site", "blocks.99.mlp.out"], "blocks.99.mlp.out"),
         (["--head", "third"], "unknown head"),
-        (["--alpha", "nan"], "alpha between 0 and 1"),
-        (["--tested", "0"], "tested from 1 on"),
+        (["--alpha", "nan"], "alpha lies between 0 and 1"),
+        (["--tested", "0"], "tested is a whole number"),
         (["--correction", "hope"], "no such correction"),
         (["--masks", "nowhere"], "no such masks"),
         (["--masks", "boxes"], "has no boxes"),

@@ -255,12 +255,13 @@ def test_what_cannot_be_clustered_is_refused_by_name():
         ({"method": "kmeans"}, "auto, exact, full"),
         ({"selection": "leafs"}, "nearest:  leaf"),
         ({"min_samples": 51}, "1 to 50"),
-        ({"min_samples": 0}, "at least 1"),
-        ({"dims": 0}, "dims and sample at least 1"),
+        ({"min_samples": 0}, "min_samples is a whole number\n  given:    0\n  accepted: from 1 on"),
+        ({"dims": 0}, "dims is a whole number"),
+        ({"min_cluster_size": 2.5}, "min_cluster_size is a whole number\n  given:    2.5\n  accepted: from 2 on"),
     ):
         with pytest.raises(SettingsError, match=words):
             density_clusters(points, **({"min_cluster_size": 10} | wrong))
-    with pytest.raises(SettingsError, match="min_cluster_size is at least 2"):
+    with pytest.raises(SettingsError, match="min_cluster_size is a whole number"):
         density_clusters(points, min_cluster_size=1)
     with pytest.raises(SettingsError, match=r"floats \(point, dim\)"):
         density_clusters(np.arange(10), min_cluster_size=2)

@@ -184,7 +184,7 @@ def test_what_cannot_be_clustered_is_refused_by_name():
     for wrong, words in (
         ({"selection": "leafs"}, "nearest:  leaf"),
         ({"min_samples": 1501}, "1 to 1500"),
-        ({"min_cluster_size": 1}, "min_cluster_size is at least 2"),
+        ({"min_cluster_size": 1}, "min_cluster_size is a whole number"),
     ):
         with pytest.raises(SettingsError, match=words):
             on_device(q, weight, **({"min_cluster_size": 10} | wrong))

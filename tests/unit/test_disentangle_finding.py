@@ -91,6 +91,10 @@ def test_subunits_of_different_units_that_say_the_same_are_found(layer):
     assert len(finding.duplicates(x, 0.9999)) < len(finding)
     with pytest.raises(vt.SettingsError, match="duplicates are found on two inputs or more"):
         finding.duplicates(x[:1])
+    with pytest.raises(vt.SettingsError, match="at a threshold between 0 and 1"):
+        finding.duplicates(x, "0.9")
+    with pytest.raises(vt.SettingsError, match="sub-units are whole numbers"):
+        finding.weights_of([0.5])
 
 
 # -- on disk

@@ -184,10 +184,14 @@ def test_what_is_refused(tmp_path):
             quiet(*given)
     settings = [
         ({"top": 401}, "as many pictures as are shown must be there"),
-        ({"top": 0}, "at least 1"),
+        ({"top": 0}, "top is a whole number\n  given:    0\n  accepted: from 1 on"),
+        ({"keep": "3"}, "keep is a whole number\n  given:    '3'"),
+        ({"seed": -1}, "seed is a whole number"),
         ({"prior": "flat"}, "no such prior\n  given:    'flat'\n  accepted: units, random"),
         ({"temperature": 0}, "temperature is above 0"),
+        ({"temperature": "10"}, "temperature is above 0"),
         ({"membership": (1.0, 0.9)}, "membership falls from below 1"),
+        ({"membership": (0.9,)}, "membership falls from below 1"),
     ]
     for setting, message in settings:
         with pytest.raises(vt.SettingsError, match=message):

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from vitreous.kernels import products
-from vitreous.kernels.products import fits_onednn, product
+from vitreous.kernels.products import add_product, fits_onednn, product
 
 needs_onednn = pytest.mark.skipif(not torch.backends.mkldnn.is_available(), reason="this PyTorch has no oneDNN")
 
@@ -28,6 +28,16 @@ def test_large_products_agree_with_double_precision(layout, monkeypatch):
     assert fits_onednn(a, b)
     exact = a.double() @ b.double()
     assert (product(a, b) - exact).abs().max() < 2e-6 * exact.abs().max()
+
+
+@pytest.mark.parametrize("large", [0, 2**26])
+def test_a_product_is_added_to_what_is_there(large, monkeypatch):
+    a, b = pair(130, 96, 70)
+    monkeypatch.setattr(products, "LARGE", large)
+    total, _ = pair(130, 70, 1)
+    exact = total.double() + a.double() @ b.double()
+    found = add_product(total, a, b)
+    assert found is total and (found - exact).abs().max() < 2e-6 * exact.abs().max()
 
 
 @needs_onednn

@@ -147,6 +147,9 @@ def test_subunits_that_only_share_with_all_are_dead_if_there_are_two():
     [
         ({"rho": 0.0}, "rho out of range"),
         ({"rho": 1.5}, "rho out of range"),
+        ({"rho": "0.5"}, "rho out of range"),
+        ({"bias": "x"}, "the bias of one unit is one number"),
+        ({"bias": np.zeros(2)}, "the bias of one unit is one number"),
         ({"weight": np.ones((2, 4), np.float32)}, "the weight of one unit is floats"),
         ({"weight": np.full(4, np.nan)}, "the weight is not finite"),
         ({"bias": np.inf}, "the bias is not finite"),

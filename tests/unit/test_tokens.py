@@ -440,13 +440,26 @@ def test_texts_of_different_lengths(tmp_path):
         ({"order": "reverse"}, "unknown order"),
         ({"own": "zero"}, "unknown own"),
         ({"dtype": "float16"}, "unknown dtype"),
-        ({"memory_mb": 0}, "memory_mb is positive"),
+        ({"tokens": 5}, "unknown tokens\n  given:    5"),
+        ({"tokens": [1.5]}, "no such token\n  given:    1.5"),
+        ({"target": None}, "unknown target"),
+        ({"target": ["norm"]}, "unknown target"),
+        ({"memory_mb": 0}, "memory_mb is a number\n  given:    0\n  accepted: above 0"),
+        ({"memory_mb": "3"}, "memory_mb is a number\n  given:    '3'"),
+        ({"batch_size": 0}, "batch_size is a whole number\n  given:    0\n  accepted: from 1 on"),
+        ({"batch_size": "3"}, "batch_size is a whole number\n  given:    '3'"),
         ({"size": 64}, "a tensor is the model's input as it is"),
     ],
 )
 def test_settings_are_refused_by_name(tiny, settings, says):
     with pytest.raises(SettingsError, match=says):
         vt.token_maps(tiny, X, progress=False, **settings)
+
+
+@pytest.mark.parametrize("size", ["64", 64.0, (64,), (64, "64")])
+def test_sizes_are_whole_numbers(tiny, size):
+    with pytest.raises(SettingsError, match=r"a size is a number of pixels, or \(height, width\)"):
+        vt.token_maps(tiny, [np.zeros((30, 30, 3), np.uint8)], size=size, progress=False)
 
 
 def test_pictures_smaller_than_a_patch_are_refused():

@@ -78,10 +78,11 @@ def test_the_papers_settings_are_the_defaults():
     assert (settings.lr, settings.batch_size, settings.samples, settings.epochs) == (0.01, 32, 256, 10)
 
 
+@pytest.mark.parametrize("given", [0, "3"])
 @pytest.mark.parametrize("name", ["delta", "samples", "epochs", "batch_size", "lr"])
-def test_settings_are_refused_by_name(name):
-    with pytest.raises(SettingsError, match=f"{name} must be positive"):
-        vt.SelfConsistency(**{name: 0})
+def test_settings_are_refused_by_name(name, given):
+    with pytest.raises(SettingsError, match=f"{name} is a (whole )?number\n  given:    {given!r}"):
+        vt.SelfConsistency(**{name: given})
 
 
 def test_texts_have_no_segments():

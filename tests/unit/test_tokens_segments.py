@@ -233,6 +233,7 @@ def test_negative_influence_does_not_count():
         ({"k": 2.5}, "k is a whole number\n  given:    2.5\n  accepted: 1 to 64"),
         ({"k": 0}, "more clusters than tokens, or none"),
         ({"threshold": 1.5}, "threshold is a share of the tree's height\n  given:    1.5\n  accepted: 0 to 1"),
+        ({"threshold": "x"}, "threshold is a share of the tree's height\n  given:    'x'"),
         ({"linkage": "wards"}, "unknown linkage\n  given:    'wards'\n.*\n  nearest:  ward"),
         ({"scale": "rank"}, "unknown scale"),
         ({"weigh": "max"}, "unknown weigh"),

@@ -28,6 +28,7 @@ from vitreous.auditing.ranking import BETWEEN, OUTSIDE, WHOLE, Evidence, Ranked,
 from vitreous.auditing.switch import BeforeAfter as BeforeAfter
 from vitreous.auditing.switch import SwitchOff as SwitchOff
 from vitreous.auditing.switch import group_names, logits_of
+from vitreous.checks import is_number, whole
 from vitreous.errors import ModelError, SettingsError
 from vitreous.images import ImageSet
 from vitreous.models.subject import Subject
@@ -82,7 +83,7 @@ def audit(
     >>> finding = vt.audit(subject, images, masks="masks")
     >>> finding.alarms, finding.switch_off().effect
     """
-    _check(subject, tested, confirm, alpha)
+    _check(subject, tested, confirm, repeats, alpha, seed)
     read, seen = open_head(subject, head, images, train, targets, seed)
     chosen_groups = None if groups is None else _groups(groups, images, seen)
     layer = find_layer(subject, site)
@@ -241,17 +242,17 @@ def _random_parts(split: Disentanglement, units: list[int], seed: int) -> Parts:
     return Parts(np.array(owners), np.concatenate(weights), np.concatenate(biases), np.ones(len(owners), bool))
 
 
-def _check(subject: Subject, tested: int, confirm: int, alpha: float) -> None:
+def _check(subject: Subject, tested: int, confirm: int, repeats: int, alpha: float, seed: int) -> None:
     if subject.modality != "image" or subject.preprocess is None:
         raise ModelError(f"{subject.name} reads texts; an audit looks at pictures", given=subject.family.name)
     if subject.hooks:
         raise SettingsError(
             "the model carries hooks", given=subject.hooked[:3], remedy="leave vt.steer or a patch first"
         )
-    if tested < 1 or confirm < 0 or not 0 < alpha < 1:
-        raise SettingsError(
-            "tested from 1 on, confirm from 0 on, alpha between 0 and 1", given=(tested, confirm, alpha)
-        )
+    whole(1, tested=tested, repeats=repeats)
+    whole(0, confirm=confirm, seed=seed)
+    if not is_number(alpha) or not 0 < alpha < 1:
+        raise SettingsError("alpha lies between 0 and 1", given=alpha)
 
 
 def _groups(groups: Sequence[Any], images: ImageSet, seen: ImageSet) -> np.ndarray:

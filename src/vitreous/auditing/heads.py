@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from vitreous.baselines.probe import fit_probe
+from vitreous.checks import whole_numbers
 from vitreous.errors import ImageError, ModelError, SettingsError
 from vitreous.hooks import evaluating
 from vitreous.images import ImageSet
@@ -76,7 +77,7 @@ def open_head(
         return given, images
     if given is None:
         given = "own" if _has_own(subject) else "probe"
-    if isinstance(given, str) and given not in ("own", "probe"):
+    if given not in ("own", "probe") if isinstance(given, str) else not (isinstance(given, tuple) or callable(given)):
         raise SettingsError("unknown head", given=given, accepted=("own", "probe", "a function", "(weight, bias)"))
     if given == "own":
         return _own(subject, images, names, targets), images
@@ -84,7 +85,6 @@ def open_head(
         return _probe(subject, images, train, names, seed)
     if isinstance(given, tuple):
         return Head("given", names, _linear(*given, subject), _arrays(given, len(names))), images
-    assert callable(given)
     return Head("given", names, given), images
 
 
@@ -118,7 +118,7 @@ def _own(subject: Subject, images: ImageSet, names: tuple[str, ...], targets: Se
     with torch.inference_mode(), evaluating(subject.module):
         count = subject([images[0].image]).shape[-1]
     assert images.labels is not None
-    chosen = list(targets) if targets is not None else np.unique(images.labels).tolist()
+    chosen = (np.unique(images.labels) if targets is None else whole_numbers("targets", targets)).tolist()
     if targets is None and images.classes is not None and len(images.classes) != count:
         raise SettingsError(
             f"{subject.name} has {count} classes and the pictures {len(images.classes)}",

@@ -18,6 +18,7 @@ from vitreous.auditing.finding import AuditFinding, AuditRow
 from vitreous.auditing.heads import Given, open_head
 from vitreous.auditing.overall import Overall
 from vitreous.auditing.switch import SwitchOff, logits_of
+from vitreous.checks import number
 from vitreous.errors import SettingsError
 from vitreous.evidence.suspicion import difference
 from vitreous.finding import Finding, columns
@@ -141,8 +142,8 @@ class AuditSweep(Finding):
         if not which:
             raise SettingsError("at least one part is switched off", given=0)
         by_site: dict[str, list[int]] = {}
-        for site, number in which:
-            by_site.setdefault(self[site].site, []).append(number)
+        for site, part in which:
+            by_site.setdefault(self[site].site, []).append(part)
         return reduce(add, [one.patch(by_site[one.site]) for one in self.findings if one.site in by_site])
 
     def _patch(self, count: int) -> SwitchOff:
@@ -172,6 +173,7 @@ def audit_sites(
     >>> sweep = vt.audit_sites(subject, images, masks="masks")
     >>> patch = sweep.switch_off()
     """
+    number(above=True, alpha=alpha)
     names = subject.resolve(sites)
     if "disentanglement" in asked or "labels" in asked:
         raise SettingsError(

@@ -19,6 +19,7 @@ from vitreous.cli.options import (
     Split,
     Weights,
     app,
+    load_model,
     open_images,
     parse_numbers,
     parse_settings,
@@ -80,7 +81,8 @@ def audit(
     asked: dict[str, Any] = {"tested": tested, "confirm": confirm, "repeats": repeats, "alpha": alpha}
     asked |= {"correction": correction, "head": head, "seed": seed, "progress": sys.stderr.isatty()}
     with plain_errors():
-        subject, images = _opened(model, data, weights, settings, device, split, seed)
+        subject = load_model(model, weights, settings, device)
+        images = open_images(data, subject, split, seed)
         asked["targets"] = None if targets is None else parse_numbers("targets", targets)
         asked |= {"train": None if train is None else open_images(train, subject, split, seed)}
         asked |= {"masks": _masks(masks, images), "groups": _groups(groups, images)} | _parts(subunits, units)
@@ -97,15 +99,6 @@ def audit(
     else:
         _said(sweep, patch, out, page)
         _said_places(found, out)
-
-
-def _opened(
-    model: str, data: str, weights: str | None, settings: list[str] | None, device: str, split: str | None, seed: int
-) -> tuple[Subject, ImageSet]:
-    import vitreous as vt
-
-    subject = vt.load(model, weights=weights, device=device, **parse_settings(settings))
-    return subject, open_images(data, subject, split, seed)
 
 
 def _masks(given: str | None, images: ImageSet) -> Any:

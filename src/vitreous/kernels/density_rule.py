@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from vitreous.checks import whole
 from vitreous.errors import SettingsError
 
 SELECTIONS = ("leaf", "eom")
@@ -35,11 +36,8 @@ class Rule:
 
 def checked_rule(count: int, size: int, samples: int | None, selection: str, dims: int, sample: int) -> Rule:
     """The rule for so many points; `min_samples` is `min_cluster_size` unless given."""
-    if size < 2 or (samples is not None and samples < 1) or min(dims, sample) < 1:
-        raise SettingsError(
-            "min_cluster_size is at least 2, min_samples, dims and sample at least 1",
-            given={"min_cluster_size": size, "min_samples": samples, "dims": dims, "sample": sample},
-        )
+    whole(2, min_cluster_size=size)
+    whole(1, dims=dims, sample=sample, **({} if samples is None else {"min_samples": samples}))
     if selection not in SELECTIONS:
         raise SettingsError("no such way to select clusters", given=selection, accepted=SELECTIONS)
     rule = Rule(size, size if samples is None else samples, selection, sample)

@@ -102,7 +102,7 @@ def signs(vectors: Tensor) -> Tensor:
 
 
 def exact_cut(rows: Tensor, count: int, affinity: Affinity = exp_cos) -> Cut:
-    """All pairs of rows, in memory of two such matrices."""
+    """Eq. 3 for all pairs of rows, in memory of two such matrices."""
     rows = unit_rows(rows).double()
     matrix = affinity(rows @ rows.t())
     scale = matrix.sum(1).rsqrt()
@@ -115,7 +115,7 @@ def exact_cut(rows: Tensor, count: int, affinity: Affinity = exp_cos) -> Cut:
 
 
 def low_rank_cut(pieces: Pieces, landmarks: Tensor, count: int, rank: int, affinity: Affinity = exp_cos) -> Cut:
-    """`landmarks` (landmark, channel) are unit rows, drawn among the nodes. Reads the nodes once.
+    """Eq. 3 with A ≈ Φ Φᵀ; `landmarks` (landmark, channel) are unit rows, drawn among the nodes. Reads the nodes once.
 
     Memory: rank + eigenvectors numbers a node. A function of cosines that is no kernel raises NoKernelError.
     """
@@ -197,7 +197,7 @@ def paper_cut(pieces: Pieces, sample: Tensor, count: int, nearest: int, affinity
     sample = unit_rows(sample)
     nearest = min(nearest, len(sample))
 
-    def place(rows: Tensor) -> Tensor:
+    def place(rows: Tensor) -> Tensor:  # eq. 4
         parts = []
         for part in rows.split(4096):
             near, where = _nearest(unit_rows(part) @ sample.t(), nearest, affinity)

@@ -20,6 +20,13 @@ def product(rows: Tensor, matrix: Tensor) -> Tensor:
     return rows @ matrix
 
 
+def add_product(total: Tensor, rows: Tensor, matrix: Tensor) -> Tensor:
+    """total (row, column) += rows (row, inner) times a matrix (inner, column), in place and without a graph."""
+    if fits_onednn(rows, matrix):
+        return total.add_(product(rows, matrix))
+    return total.addmm_(rows, matrix)
+
+
 def fits_onednn(rows: Tensor, matrix: Tensor) -> bool:
     single = rows.dtype == matrix.dtype == torch.float32 and rows.device.type == matrix.device.type == "cpu"
     return single and len(rows) * matrix.numel() >= LARGE and torch.backends.mkldnn.is_available()

@@ -1,4 +1,5 @@
-"""The projector on the top eigenvectors of a symmetric matrix, with a gradient that stays finite.
+"""The projector on the top eigenvectors of a symmetric matrix, X Xᵀ of AlignedCut's eq. 5, with a gradient that stays
+finite.
 
 Eigenvectors themselves have no gradient where eigenvalues repeat: any rotation among them is as good. The projector
 P = X Xᵀ does not see such rotations. For a change dN of the matrix,
@@ -49,7 +50,7 @@ def top_projector(matrix: Tensor, kept: int) -> Tensor:
 
 
 def affinities(rows: Tensor) -> Tensor:
-    """(…, node, channel) -> (…, node, node): exp(cos - 1)."""
+    """(…, node, channel) -> (…, node, node): A of section 2.2, exp(cos - 1)."""
     unit = torch.nn.functional.normalize(rows, dim=-1)
     return (unit @ unit.mT - 1).exp()
 

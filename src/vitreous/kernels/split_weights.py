@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from vitreous.checks import is_number
 from vitreous.errors import SettingsError
 
 if TYPE_CHECKING:
@@ -44,15 +45,13 @@ def split_weights(
     >>> weights, biases = vt.split_weights(weight, bias, representatives, rho=0.5)
     >>> assert (sum(weights) == weight).all() and sum(biases) == bias
     """
-    weight, bias = _vector(weight), float(_array(bias))
-    if not np.isfinite(bias):
-        raise SettingsError("the bias is not finite", given=bias)
+    weight, bias = _vector(weight), _scalar(bias)
     return divide(weight, bias, winners(_checked(representatives, len(weight)), rho))
 
 
 def winners(representatives: np.ndarray, rho: float) -> np.ndarray:
     """Eq. 3: representatives (sub-unit, input) -> bool (sub-unit, input), who takes part; all where nobody wins."""
-    if not 0 < rho <= 1:
+    if not is_number(rho) or not 0 < rho <= 1:
         raise SettingsError("rho out of range", given=rho, accepted="more than 0, at most 1")
     return _members(*_ranked(representatives), rho)
 
@@ -63,14 +62,15 @@ def shares(members: np.ndarray) -> np.ndarray:
 
 
 def divide(weight: np.ndarray, bias: float, members: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Weights (sub-unit, input) and biases (sub-unit,) of those who take part; they sum back exactly."""
+    """Eq. 4: weights (sub-unit, input) and biases (sub-unit,) of those who take part; they sum back exactly, eq. 5."""
     share = shares(members)
     biases = _parts(np.asarray(bias, weight.dtype)[None], share.mean(1, keepdims=True))
     return _parts(weight, share), biases[:, 0]
 
 
 def search_rho(weight: np.ndarray, bias: float, representatives: np.ndarray, means: np.ndarray) -> Split:
-    """The rho of 0.05, 0.10, ... 1.00 whose sub-units are most active on their own clusters and least on others.
+    """The rho of 0.05, 0.10, ... 1.00 whose sub-units are most active on their own clusters and least on others, as
+    section 3.3 asks.
 
     `means` (cluster, input) is the mean input on each cluster. Activations are linear, so that the mean activation of
     sub-unit c on cluster g needs nothing else; it is scaled by what the whole unit has there. The smallest rho wins a
@@ -148,6 +148,15 @@ def _vector(weight: Any) -> np.ndarray:
     if not np.isfinite(weight).all():
         raise SettingsError("the weight is not finite", given=float(weight[~np.isfinite(weight)][0]))
     return weight.astype(np.float32) if weight.dtype.itemsize < 4 else weight
+
+
+def _scalar(bias: Any) -> float:
+    bias = _array(bias)
+    if bias.size != 1 or bias.dtype.kind not in "fiu":
+        raise SettingsError("the bias of one unit is one number", given=f"{bias.dtype} {bias.shape}")
+    if not np.isfinite(bias).all():
+        raise SettingsError("the bias is not finite", given=bias.item())
+    return float(bias.item())
 
 
 def _array(given: Any) -> np.ndarray:

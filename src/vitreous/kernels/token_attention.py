@@ -1,7 +1,8 @@
 """Attention in the backward pass over many tokens: from the gradient after the branch to that before it.
 
-With P = A ⊙ ∂f/∂A and r its sum over keys, softmax gives ∂f/∂scores = P - r A. P is shown to whoever follows eq. 4.
-Gradients are (image, token, seed, channel); parts are folded.
+With P = A ⊙ ∂f/∂A and r its sum over keys, softmax gives ∂f/∂scores = P - r A. What eq. 4 adds to the identity is the
+mean over heads of P⁺: P is shown to whoever makes eq. 5 of it. Gradients are (image, token, seed, channel); parts are
+folded.
 """
 
 from __future__ import annotations

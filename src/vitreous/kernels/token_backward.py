@@ -249,6 +249,7 @@ class _Rollout:
         self.v = torch.eye(length, dtype=exact, device=device)[tokens].repeat(images, 1, 1)
 
     def start(self, P: Tensor, place: slice) -> None:
+        """The seed's own block, of which only row i is there: P (image, head, seed, key). C is I + the mean of P⁺."""
         self.v[:, place, : P.shape[-1]] += P.relu().mean(1)
 
     def step(self, P: Tensor, place: slice) -> None:

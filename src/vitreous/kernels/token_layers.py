@@ -17,7 +17,7 @@ from importlib.util import find_spec
 import torch
 from torch import Tensor
 
-from vitreous.kernels.products import product
+from vitreous.kernels.products import add_product, product
 
 #: Gradients (seed, image, head, token, channel of a head) -> (seed, image, token, output of the linear layer).
 Pull = Callable[[Tensor], Tensor]
@@ -248,8 +248,7 @@ class MlpPart:
         for k, (derivative, weight) in enumerate(self.ways):
             last = k == len(self.ways) - 1
             rows = _times(hidden, derivative, spare if last else None).view(-1, hidden.shape[-1])
-            more = product(rows, weight)
-            y = more if y is None else y.add_(more)
+            y = product(rows, weight) if y is None else add_product(y, rows, weight)
         assert y is not None
         return y.view(*hidden.shape[:-1], -1)
 

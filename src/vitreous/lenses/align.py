@@ -3,14 +3,15 @@
     paper      here          axes               what it is
     V_i        features      picture patch channel   of slot i, a layer of a model (attention output, no residual)
     W_i        maps[i]       channel width      one linear map a slot
-    V'_i       transform     … width            aligned features
-    β, ε       head, bias    width response     from the mean over slots and patches to responses
+    V'_i       transform     … width            aligned features V_i W_i, eq. 1
+    β, ε       head, bias    width response     from the mean over slots and patches to responses, eq. 2
     B_i        in_response_space  … response    V'_i β: what each patch adds to each response
 
-The maps are learned from responses of a brain (or any other (image, response) matrix): L1 response loss, plus λ_eigen
-times the eigen-constraint of eq. 8, λ_zero times eq. 6, λ_cov times eq. 7. Responses are brought to mean 0 and
-deviation 1 for training and back afterwards. Where the paper is silent: Adam, 10 % of the images held out to stop
-early, the weights of the best epoch are kept.
+The maps are learned from responses of a brain (or any other (image, response) matrix): L1 response loss (eq. 9), plus
+λ_eigen times the eigen-constraint (eq. 5, in the focal form of eq. 8), λ_zero times eq. 6, λ_cov times eq. 7. The sum
+is eq. 10; all terms are in `align_training.py`. Responses are brought to mean 0 and deviation 1 for training and back
+afterwards. Where the paper is silent: Adam, 10 % of the images held out to stop early, the weights of the best epoch
+are kept.
 """
 
 from __future__ import annotations
@@ -24,8 +25,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from tqdm.auto import tqdm  # type: ignore[import-untyped]
 
+from vitreous.checks import number, whole
 from vitreous.errors import SettingsError
-from vitreous.lenses.align_checks import device_of, number, regions, whole
+from vitreous.lenses.align_checks import device_of, regions
 from vitreous.lenses.align_finding import ChannelAlign as ChannelAlign
 from vitreous.lenses.align_nodes import Nodes, Read, open_nodes
 from vitreous.provenance import replace_file

@@ -1,12 +1,9 @@
-"""What `vt.align` and `vt.ncut` refuse before they read: numbers of the wrong kind, devices that are not here."""
+"""What `vt.align` and `vt.ncut` refuse before they read: devices that are not here, affinities that are none."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from numbers import Integral
 from typing import TYPE_CHECKING, Any
-
-import numpy as np
 
 from vitreous.errors import SettingsError
 
@@ -15,21 +12,6 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 ROUNDING = 1e-5  # of a cosine
-
-
-def whole(least: int, **given: Any) -> None:
-    """Every one of these is a whole number, not smaller than that."""
-    for name, value in given.items():
-        if not isinstance(value, Integral) or isinstance(value, bool) or value < least:
-            raise SettingsError(f"{name} is a whole number", given=value, accepted=f"from {least} on")
-
-
-def number(above: bool = False, **given: Any) -> None:
-    """Every one of these is a number from 0 on, or above 0."""
-    for name, value in given.items():
-        kind = isinstance(value, int | float | np.number)
-        if not kind or not (value > 0 if above else value >= 0) or value == float("inf"):
-            raise SettingsError(f"{name} is a number", given=value, accepted="above 0" if above else "from 0 on")
 
 
 def regions(rois: Any) -> None:

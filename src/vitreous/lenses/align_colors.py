@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from vitreous.checks import is_number, number, whole
 from vitreous.errors import SettingsError
 from vitreous.finding import Finding
 from vitreous.lenses.align_cut import Spectral
@@ -31,10 +32,10 @@ def _rows(spectral: Spectral | np.ndarray) -> np.ndarray:
 
 
 def _sampled(rows: np.ndarray, n_sample: int, least: int, seed: int) -> np.ndarray:
+    whole(least, n_sample=n_sample)
+    whole(0, seed=seed)
     if len(rows) < least:
         raise SettingsError("too few nodes", given=len(rows), accepted=f"{least} or more")
-    if n_sample < least:
-        raise SettingsError("too small a sample", given=n_sample, accepted=f"{least} or more")
     chosen = np.random.default_rng(seed).choice(len(rows), min(n_sample, len(rows)), replace=False)
     return np.sort(chosen)
 
@@ -61,6 +62,7 @@ def spectral_tsne(
 
     if dims not in (2, 3):
         raise SettingsError("a map has two or three dimensions", given=dims)
+    number(above=True, perplexity=perplexity)
     rows = _rows(spectral)
     chosen = _sampled(rows, n_sample, 5, seed)
     sample = rows[chosen]
@@ -93,7 +95,8 @@ class Groups(Finding):
         from scipy.cluster.hierarchy import fcluster
 
         most = len(self.merges) + 1
-        if not 1 <= k <= most:
+        whole(1, k=k)
+        if k > most:
             raise SettingsError("no such number of groups", given=k, accepted=f"1 to {most}")
         labels = fcluster(self.merges, k, criterion="maxclust")
         _, first, numbers = np.unique(labels, return_index=True, return_inverse=True)
@@ -161,8 +164,12 @@ def concepts(
     The radius is by default half the smallest distance between two centres. `activations` (node, channel) are averaged
     over each sphere; a concept whose activations have a large mean and a small deviation is a consistent one.
     """
+    whole(1, count=count)
+    whole(0, seed=seed)
+    if radius is not None and not is_number(radius):
+        raise SettingsError("radius is a number", given=radius)
     placed = np.asarray(placed, np.float32)
-    if placed.ndim != 2 or not 1 <= count <= len(placed):
+    if placed.ndim != 2 or count > len(placed):
         raise SettingsError("concepts are chosen among nodes", given=f"{count} of {placed.shape}")
     centres = farthest_points(placed, count, seed)
     between = np.linalg.norm(placed[centres][:, None] - placed[centres][None], axis=2)

@@ -3,9 +3,9 @@
     paper   here            axes              what it is
     V'      features        node channel      aligned features; a node is a patch of a picture at a layer of a model
     A       affinity        node node         exp(cos - 1), never filled above a size
-    X       eigenvectors    node eigenvector  of D^-1/2 A D^-1/2, largest eigenvalue first
+    X       eigenvectors    node eigenvector  of D^-1/2 A D^-1/2, largest eigenvalue first, eq. 3
     m       n_sample        -                 nodes whose own graph is solved
-    K       k               -                 nearest of them that carry a vector to another node
+    K       k               -                 nearest of them that carry a vector to another node, eq. 4
 
 Where we differ: above `EXACT` nodes the default is a low-rank route in which all nodes count (`kernels/ncut.py`), more
 exact and faster than the paper's, which is `method="paper"`.
@@ -23,9 +23,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from tqdm.auto import tqdm  # type: ignore[import-untyped]
 
+from vitreous.checks import whole
 from vitreous.errors import SettingsError
 from vitreous.finding import Finding, heat
-from vitreous.lenses.align_checks import checked_affinity, device_of, whole
+from vitreous.lenses.align_checks import checked_affinity, device_of
 from vitreous.lenses.align_nodes import Nodes, Read, open_nodes, square
 
 if TYPE_CHECKING:

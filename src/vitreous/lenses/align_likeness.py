@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from vitreous.errors import SettingsError
+from vitreous.checks import whole
 from vitreous.finding import Finding, heat
 from vitreous.lenses.align_nodes import Read, open_nodes, unit_length
 
@@ -59,8 +59,8 @@ def slot_cosines(
     >>> before, after = vt.slot_cosines(stores), vt.slot_cosines(stores, alignment.transform)
     >>> before.between(), after.between()
     """
-    if pictures < 1:
-        raise SettingsError("at least one picture is needed", given=pictures)
+    whole(1, pictures=pictures)
+    whole(0, seed=seed)
     blocks = open_nodes(sources, sites=sites, read=read, same_width=False).blocks
     rows = [unit_length(_flat(block.samples(slice(0, pictures)))) for block in blocks]
     slots = tuple((block.model, block.layer) for block in blocks)

@@ -63,7 +63,7 @@ class AlignNet(nn.Module):
         self.bias = nn.Parameter(torch.zeros(responses))
 
     def forward(self, pooled: list[Tensor]) -> Tensor:
-        """Eq. 2 from means over patches: (picture, channel) of every slot -> (picture, response)."""
+        """Eq. 1 and 2 from means over patches: (picture, channel) of every slot -> (picture, response)."""
         aligned = sum(p @ w for p, w in zip(pooled, self.maps, strict=True)) / len(self.maps)
         return aligned @ self.head + self.bias
 
@@ -80,9 +80,9 @@ class Weights:
 
 
 def eigen_constraint(before: Tensor, after: Tensor, kept: int) -> Tensor:
-    """Eq. 8, (slot, node, channel) twice: how far the cut of each slot's nodes has moved, mean over slots.
+    """Eq. 5 in the form of eq. 8, (slot, node, channel) twice: how far the cut of each slot's nodes has moved.
 
-    Pairs that were far apart weigh more (the focal weight exp(-A)).
+    The mean over slots. Pairs that were far apart weigh more (the focal weight exp(-A)).
     """
     with torch.no_grad():
         affinity = affinities(before.double())
@@ -107,7 +107,7 @@ def covariance(rows: Tensor) -> Tensor:
 def losses(
     net: AlignNet, seen: Seen, pictures: Tensor, target: Tensor, weights: Weights, generator: torch.Generator
 ) -> dict[str, Tensor]:
-    """The terms of eq. 10 on some pictures, unweighted, and their `total`."""
+    """The terms of eq. 10 on some pictures, unweighted (`response` is eq. 9), and their `total`."""
     found = {"response": (net([p[pictures] for p in seen.pooled]) - target[pictures]).abs().mean()}
     if weights.eigen or weights.zero or weights.covariance:
         kept = seen.patches[0].shape[1]

@@ -9,10 +9,13 @@ the unit's, so the layer computes what it always did.
     D_u       rows              k                the top-k instances of unit u (eq. 1)
     q         q                 instance input   what enters the layer
     c         -                 instance input   contributions W_u * q, of length 1; never formed here
-    p         probabilities     instance         how surely an instance belongs to its cluster
+    p         certain           instance         how surely an instance belongs to its cluster
     r~        representatives   cluster input    mean of a cluster's c, weighted by p, of length 1 (eq. 2)
     rho       rho               -                margin by which a set of sub-units wins an input (eq. 3)
-    w^(u,c)   -                 sub-unit input   shares of the unit's weights (eq. 4), kept as bits
+    w^(u,c)   members           sub-unit input   shares of the unit's weights (eq. 4), kept as bits
+
+This file goes over all units. The steps for one stand in the paper's order in `disentangle_units.py` (eq. 1 and 2),
+`kernels/split_weights.py` (eq. 3 to 5) and `subunits/` (eq. 6 as a hook, eq. 8 as a layer).
 
 Where we differ: outputs are not recomputed from the sub-units, so they are the same bit for bit rather than up to
 rounding. The paper takes k = 400,000 of 2.56 million instances and clusters of k / 400 or more; with less data the same

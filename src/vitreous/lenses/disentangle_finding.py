@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple, overload
 
 import numpy as np
 
+from vitreous.checks import is_number, whole_numbers
 from vitreous.errors import SettingsError, StoreError
 from vitreous.finding import Finding
-from vitreous.kernels.split_weights import dead_subunits, divide
+from vitreous.kernels.split_weights import dead_subunits, divide, shares
 from vitreous.provenance import json_bytes, replace_file
 
 if TYPE_CHECKING:
@@ -101,8 +102,7 @@ class Disentanglement(Finding):
 
     def shares(self, unit: int) -> np.ndarray:
         """(sub-unit of this unit, input): eq. 4 in parts of the weight, 0, 1/|S| or 1/K."""
-        members = self.members(unit)
-        return members / members.sum(0)
+        return shares(self.members(unit))
 
     @cached_property
     def dead(self) -> np.ndarray:
@@ -122,7 +122,7 @@ class Disentanglement(Finding):
 
     def weights_of(self, subunits: Sequence[int] | np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Weights (asked for, input) and biases (asked for,) of some sub-units; only their units are divided."""
-        ids = np.asarray(subunits, np.int64).reshape(-1)
+        ids = whole_numbers("sub-units", subunits)
         if wrong := [int(i) for i in ids if not 0 <= i < len(self)]:
             raise SettingsError("no such sub-unit", given=wrong[:5], accepted=f"0 to {len(self) - 1}")
         weights, biases = np.empty((len(ids), self.weight.shape[1]), np.float32), np.empty(len(ids), np.float32)
@@ -161,7 +161,8 @@ class Disentanglement(Finding):
         from scipy.sparse import coo_array
         from scipy.sparse.csgraph import connected_components
 
-        if not 0 < threshold < 1 or x.ndim != 2 or x.shape[1] != self.weight.shape[1] or len(x) < 2:
+        good = is_number(threshold) and 0 < threshold < 1
+        if not good or x.ndim != 2 or x.shape[1] != self.weight.shape[1] or len(x) < 2:
             raise SettingsError(
                 "duplicates are found on two inputs or more, at a threshold between 0 and 1",
                 given={"x": x.shape, "threshold": threshold},

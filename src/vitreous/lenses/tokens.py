@@ -10,6 +10,9 @@ Where more attention would raise f, attention counts; the product over blocks sa
     C         -         query key                   I + mean over heads of (∂f/∂A)⁺ ⊙ A, eq. 4
     S         maps      sample token row column     row i of the product of all C, eq. 5
 
+Eq. 4 and 5 are computed by `kernels/token_backward.py`, and again by autograd in `tokens_autograd.py`, which is short
+and the place to read them.
+
 How eq. 5 is read. Printed is C(1) C(2) ··· C(l - 1). With rows as queries the input side must stand on the right, as in
 attention rollout: the default is C(l - 1) ··· C(1), and `order="printed"` gives the other. z is taken before a final
 LayerNorm, behind which the sum over channels would be constant. All tokens take one backward pass of our own.
@@ -18,9 +21,10 @@ LayerNorm, behind which the sum over channels would be constant. All tokens take
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from functools import cached_property
+from numbers import Integral
 from typing import Any, Literal, NamedTuple, overload
 
 import numpy as np
@@ -28,6 +32,7 @@ import torch
 from torch import Tensor
 from tqdm.auto import tqdm  # type: ignore[import-untyped]
 
+from vitreous.checks import number, whole
 from vitreous.engine import Engine, open_engine
 from vitreous.errors import ModelError, SettingsError
 from vitreous.hooks import evaluating
@@ -88,6 +93,8 @@ def token_maps(
     "local" this process, "local:4" workers, "ray" a cluster.
     """
     _refuse(subject, target, order, own)
+    if batch_size is not None:
+        whole(1, batch_size=batch_size)
     blocks = _blocks(subject, block)
     chosen = (tuple(sorted(set(blocks))), tokens, target, order, _dtype(subject, dtype))
     job = Batch(subject, images, size, *chosen, _budget(subject.device, memory_mb))
@@ -237,6 +244,7 @@ class Work:
 
 
 def _slope(z: Tensor, target: Target, tokens: Tensor, length: int) -> Tensor:
+    """∂f/∂z for f of section 3.2: (i) the sum, (ii) the energy, (iii) ⟨z, w⟩; eq. 8 is (i) against (iii)."""
     if isinstance(target, str):
         return torch.ones_like(z) if target == "sum" else 2 * z
     w = torch.as_tensor(target).to(z)
@@ -259,7 +267,8 @@ def _refuse(subject: Subject, target: Target, order: str, own: str) -> None:
             given=subject.family.name,
             remedy="a vision transformer or a language model; vt.gradcam explains classes of any model",
         )
-    if isinstance(target, str) and target not in TARGETS:
+    numbers = isinstance(target, Tensor) or np.asarray(target).dtype.kind in "fiu"
+    if target not in TARGETS if isinstance(target, str) else not numbers:
         raise SettingsError("unknown target", given=target, accepted=(*TARGETS, "weights (channel,)"))
     for name, value, known in (("order", order, ORDERS), ("own", own, OWN)):
         if value not in known:
@@ -274,10 +283,9 @@ def _refuse_one_patch(given: Inputs, own: str) -> None:
 
 def _blocks(subject: Subject, block: int | Sequence[int]) -> list[int]:
     asked = list(block) if isinstance(block, Sequence | np.ndarray) and not isinstance(block, str) else [block]
-    depth = subject.depth
-    if not asked or (wrong := [b for b in asked if not isinstance(b, int | np.integer) or not -depth <= b < depth]):
-        raise SettingsError("no such block", given=wrong[0] if asked else asked, accepted=f"{-depth} to {depth - 1}")
-    return [range(depth)[b] for b in asked]
+    if not asked:
+        raise SettingsError("no such block", given=asked, accepted=f"{-subject.depth} to {subject.depth - 1}")
+    return [subject.block_number(b) for b in asked]
 
 
 def _chosen(tokens: Literal["all"] | Sequence[int | str], count: int, prefix: tuple[str, ...]) -> tuple[int, ...]:
@@ -285,13 +293,15 @@ def _chosen(tokens: Literal["all"] | Sequence[int | str], count: int, prefix: tu
         if tokens != "all":
             raise SettingsError("unknown tokens", given=tokens, accepted='"all", or a list of numbers and names')
         return tuple(range(count))
+    if not isinstance(tokens, Iterable):
+        raise SettingsError("unknown tokens", given=tokens, accepted='"all", or a list of numbers and names')
     found = []
     for token in tokens:
         if isinstance(token, str):
             if token not in prefix:
                 raise SettingsError("no prefix token of this name", given=token, accepted=prefix)
             found.append(prefix.index(token))
-        elif not -count <= token < count:
+        elif not isinstance(token, Integral) or not -count <= token < count:
             raise SettingsError("no such token", given=token, accepted=f"{-count} to {count - 1}")
         else:
             found.append(range(count)[token])
@@ -311,7 +321,6 @@ def _dtype(subject: Subject, dtype: str | None) -> torch.dtype:
 def _budget(device: torch.device, memory_mb: float | None) -> int:
     """Bytes that a pass may take besides the model: a quarter of what a GPU has left, 128 MB elsewhere."""
     if memory_mb is not None:
-        if memory_mb <= 0:
-            raise SettingsError("memory_mb is positive", given=memory_mb)
+        number(above=True, memory_mb=memory_mb)
         return int(memory_mb * 2**20)
     return torch.cuda.mem_get_info(device)[0] // 4 if device.type == "cuda" else 2**27

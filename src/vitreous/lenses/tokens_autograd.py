@@ -57,6 +57,6 @@ def _rows(patterns: Sequence[Tensor], z: Tensor, seeds: Tensor, tokens: Tensor, 
     blocks = list(zip(gradients, patterns, strict=True))
     with torch.no_grad():
         for g, A in blocks if order == "printed" else reversed(blocks):
-            more = (g.relu() * A).mean(2)  # seed, image, query, key
-            v = v + torch.einsum("isq,siqk->isk", v, more)
+            more = (g.relu() * A).mean(2)  # seed, image, query, key: C of eq. 4 without the identity
+            v = v + torch.einsum("isq,siqk->isk", v, more)  # eq. 5: row i times C
     return v

@@ -84,7 +84,7 @@ class TokenMaps(Finding):
 
     @cached_property
     def maps(self) -> np.ndarray:
-        """float32 (sample, token, row, column), or (text, token, source token) for texts.
+        """S of eq. 5: float32 (sample, token, row, column), or (text, token, source token) for texts.
 
         With `own="max_of_others"` a token's own entry, which the skip connections fill, is the largest of the others.
         """

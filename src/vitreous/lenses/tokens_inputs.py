@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from numbers import Integral
 from typing import Any
 
 import numpy as np
@@ -41,7 +42,7 @@ def inputs_of(subject: Subject, given: Any, size: int | tuple[int, int] | None =
     """Anything that holds pictures, or a tensor that is a model's input already; for a language model texts or ids."""
     if subject.modality == "text":
         return _texts(subject, given)
-    wanted = Size(size, size) if isinstance(size, int) else size and Size(*size)
+    wanted = None if size is None else _size(size)
     if isinstance(given, Tensor):
         return _tensor(subject, given, wanted)
     from PIL.Image import Image
@@ -59,6 +60,14 @@ def inputs_of(subject: Subject, given: Any, size: int | tuple[int, int] | None =
         return subject.inputs(np.stack([steps(picture) for picture in pictures])), frames
 
     return Inputs(images.ids, batch, steps.size, grid)
+
+
+def _size(given: int | tuple[int, int]) -> Size:
+    sides = (given, given) if isinstance(given, Integral) else given
+    whole = isinstance(sides, Sequence | np.ndarray) and all(isinstance(n, Integral) for n in sides)
+    if not whole or len(sides) != 2:
+        raise SettingsError("a size is a number of pixels, or (height, width)", given=given)
+    return Size(*map(int, sides))
 
 
 def _names(count: int) -> tuple[str, ...]:

@@ -25,6 +25,7 @@ import torch
 from torch import Tensor
 from tqdm.auto import tqdm  # type: ignore[import-untyped]
 
+from vitreous.checks import number, whole
 from vitreous.errors import SettingsError
 from vitreous.finding import Finding
 from vitreous.hooks import capture, evaluating
@@ -43,7 +44,7 @@ class LearnedWeights(Finding):
     settings: Mapping[str, Any]
 
     def facts(self) -> dict[str, Any]:
-        losses = {f"loss of epoch {k}": float(self.losses[k]) for k in {0: 0, len(self.losses) - 1: 0}}
+        losses = {f"loss of epoch {k}": float(self.losses[k]) for k in (0, len(self.losses) - 1)}
         return {"tokens": len(self.weights), "channels": self.weights.shape[1]} | losses
 
     def columns_of_rows(self) -> dict[str, Any]:
@@ -76,9 +77,9 @@ class SelfConsistency:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        for name in ("delta", "samples", "epochs", "batch_size", "lr"):
-            if not self.__dict__[name] > 0:
-                raise SettingsError(f"{name} must be positive", given=self.__dict__[name])
+        whole(1, samples=self.samples, epochs=self.epochs, batch_size=self.batch_size)
+        whole(0, seed=self.seed)
+        number(above=True, delta=self.delta, lr=self.lr)
 
     def fit(
         self, subject: Subject, images: Any, *, size: int | tuple[int, int] | None = None, progress: bool = True
@@ -123,7 +124,7 @@ class SelfConsistency:
 
 def _loss(differences: Tensor, theta: Tensor) -> Tensor:
     """Eq. 11, the mean of pictures: differences are (sample, token, channel), 0 for prefix tokens."""
-    w = torch.nn.functional.normalize(theta, dim=-1)
+    w = torch.nn.functional.normalize(theta, dim=-1)  # what eq. 10 asks of w
     return (differences * w).sum(-1).square().sum(1).mean()
 
 
@@ -137,8 +138,9 @@ def _differences(
     outside = grid != names[:, None, None]  # segment, row, column
     masks = _enlarged(outside, x)
     (site,) = subject.resolve(f"blocks.{block}.resid.out")
+    noisy = x + delta * noise * masks[:, None]  # eq. 9
     with capture(subject, site, stop=True) as rec:
-        subject(torch.cat([x[None], x + delta * noise * masks[:, None]]))
+        subject(torch.cat([x[None], noisy]))
         z = rec[site]
     first = z.shape[1] - grid.numel()
     found = torch.zeros_like(z[0])

@@ -25,6 +25,7 @@ from typing import Any, Literal
 
 import numpy as np
 
+from vitreous.checks import is_number
 from vitreous.errors import SettingsError
 from vitreous.finding import Finding, shades
 from vitreous.lenses.tokens_finding import MODES, Mode, TokenMaps
@@ -166,6 +167,8 @@ def object_mask(maps: np.ndarray, tau: float = 0.2, *, scale: bool = True) -> np
 
     Pixels without a value, which the model never saw, are not part of an object.
     """
+    if not is_number(tau):
+        raise SettingsError("tau is a number", given=tau)
     maps = np.asarray(maps)
     if maps.ndim < 2 or maps.dtype.kind not in "fiu":
         raise SettingsError("maps are numbers (..., row, column)", given=f"{maps.dtype} {maps.shape}")
@@ -214,7 +217,7 @@ def _cut(trees: tuple[np.ndarray, ...], k: int | None, threshold: float | None, 
         if not 1 <= k <= tokens:
             raise SettingsError("more clusters than tokens, or none", given=k, accepted=f"1 to {tokens}")
         return np.stack([_in_order(fcluster(tree, k, "maxclust")) for tree in trees])
-    if threshold is None or not 0 <= threshold <= 1:
+    if not is_number(threshold) or not 0 <= threshold <= 1:
         raise SettingsError("threshold is a share of the tree's height", given=threshold, accepted="0 to 1")
     return np.stack([_in_order(fcluster(tree, threshold * tree[:, 2].max(), "distance")) for tree in trees])
 

@@ -1,7 +1,7 @@
 """Sub-units in a model: the layer computes what it always did, and they are computed where somebody looks or edits.
 
-The original product is kept, so that outputs are the same bit for bit when nothing is edited, at the cost of one call
-that returns at once.
+Sub-units add up to their unit (eq. 6 of the disentanglement paper), so that nobody has to add them. The original
+product is kept: outputs are the same bit for bit when nothing is edited, at the cost of one call that returns at once.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from vitreous.checks import whole_numbers
 from vitreous.errors import ModelError, SettingsError
 from vitreous.models.subject import Subject
 from vitreous.subunits.layers import LinearLayer, find_layer
@@ -121,7 +122,7 @@ class AppliedSubunits:
         A function that returns None or its own argument changes nothing, and the output stays the same bit for bit.
         Of several edits each is given what those before it have made.
         """
-        ids = np.asarray(subunits, np.int64).reshape(-1)
+        ids = whole_numbers("sub-units", subunits)
         if len(np.unique(ids)) < len(ids):
             raise SettingsError("a sub-unit is edited twice at once", given=ids.tolist()[:10])
         entry = _Wish(ids, function)
@@ -146,7 +147,7 @@ class AppliedSubunits:
 
     def _part(self, subunits: Sequence[int] | np.ndarray | None) -> _Part:
         found = self.disentanglement
-        ids = np.arange(len(found)) if subunits is None else np.asarray(subunits, np.int64).reshape(-1)
+        ids = np.arange(len(found)) if subunits is None else whole_numbers("sub-units", subunits)
         weight, bias = (torch.from_numpy(part).to(self.layer.whole) for part in found.weights_of(ids))
         return _Part(ids, weight, bias)
 

@@ -1,4 +1,4 @@
-"""The paper's two-stage form of a split layer (eq. 8): a layer that gives all sub-units, and a merger that adds them.
+"""A split layer in the two stages of its paper (eq. 6 and 8): a layer that gives sub-units, a merger that adds them.
 
 It needs as many weights as there are sub-units, and its sums are rounded in another order than the original's: equal
 within floating point, where the applied form is equal bit for bit.
