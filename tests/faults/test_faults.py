@@ -35,8 +35,9 @@ def alone(nursery, tmp_path_factory) -> dict[str, tuple[dict[str, str], float, i
     """Of every stage the files that it leaves when nothing disturbs it, how long it takes, and their bytes."""
     found = {}
     for stage in STAGES:
-        folder = tmp_path_factory.mktemp(stage) / "run"
-        seconds = nursery.run(stage, folder)
+        place = tmp_path_factory.mktemp(stage)
+        folder = place / "run"
+        seconds = min(nursery.run(stage, place / "first"), nursery.run(stage, folder))  # the first one also compiles
         found[stage] = files(folder), seconds, sum(p.stat().st_size for p in folder.rglob("*") if p.is_file())
     assert found["recording"][0] == found["recording_by_workers"][0]
     return found
@@ -57,7 +58,10 @@ def strike(nursery, alone, folder: Path, stage: str, rng: np.random.Generator, t
 @pytest.mark.parametrize("stage", ALL)
 def test_signals_at_random_moments(stage, nursery, alone, tmp_path):
     rng = np.random.default_rng(SEED)
-    assert sum(strike(nursery, alone, tmp_path / str(k), stage, rng, 2) for k in range(2)), "no signal came in time"
+    struck = sum(strike(nursery, alone, tmp_path / str(k), stage, rng, 2) for k in range(2))
+    for k in range(2, 8):  # what is over soon is easily missed on a busy machine
+        struck += strike(nursery, alone, tmp_path / str(k), stage, rng, 2) if not struck else 0
+    assert struck, "no signal came in time"
 
 
 # -- workers
