@@ -173,4 +173,6 @@ CUT = [
 
 @pytest.mark.parametrize(("stage", "pattern"), CUT)
 def test_files_that_are_cut_short_are_made_anew(stage, pattern, nursery, alone, tmp_path):
-    assert cut_short(nursery, alone, tmp_path / "run", stage, pattern, np.random.default_rng(SEED)), "nothing was cut"
+    rng = np.random.default_rng(SEED)
+    tries = (cut_short(nursery, alone, tmp_path / str(k), stage, pattern, rng) for k in range(6))
+    assert any(tries), "nothing was cut"
