@@ -254,7 +254,7 @@ def least(count: int) -> dict[str, float]:
 
 CASES = [
     Case("recording", lambda n: f"all 12 residual streams of a ViT-S/16, {n} pictures of 224 pixels, float16", ways,
-         64, 16, 2048, work=least,
+         64, 16, 512, work=least,
          note="ours also hashes, checks for non-finite numbers and can be gone on with after a kill"),
 ]  # fmt: skip
 GROWTH = [Growth("recording", "images", quick_recording, (256, 512, 1024, 2048), (16, 32, 64), 1)]

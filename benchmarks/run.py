@@ -156,6 +156,12 @@ def plot(growth: dict[str, dict[str, Any]], path: Path) -> None:
 # -- the run
 
 
+def write(out: Path, found: dict[str, Any], begun: float) -> None:
+    found |= {"seconds": time.perf_counter() - begun, "load_after": os.getloadavg()[0]}
+    (out / "RESULTS.json").write_text(json.dumps(found, indent=1) + "\n")
+    (out / "RESULTS.md").write_text(table(found))
+
+
 def parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--gpu", action="store_true", help="on an accelerator")
@@ -186,19 +192,18 @@ def main() -> None:
     command += f" --threads {args.threads}" if args.threads else ""
     found: dict[str, Any] = {"command": command, "date": date, "rounds": args.rounds, "machine": machine(device)}
     found |= {"rates": rates(device, args.small), "cases": {}, "growth": {}}
+    out = args.out or (HERE / "results" / "gpu" if args.gpu else HERE)
+    out.mkdir(parents=True, exist_ok=True)
     for script in args.only:
         module = importlib.import_module(script)
         for case in module.CASES:
             if device is None or case.on_gpu is not None:
                 found["cases"][case.name] = measured(script, case, args.rounds, device, args.small)
+                write(out, found, begun)  # what is measured is kept, whatever becomes of the rest
         for growth in vars(module).get("GROWTH", ()) if device is None else ():
             found["growth"][growth.name] = grown(growth, args.small, min(3, args.rounds))
             print(f"{growth.name}: exponent {found['growth'][growth.name]['exponent']:.2f}", flush=True)
-    found |= {"seconds": time.perf_counter() - begun, "load_after": os.getloadavg()[0]}
-    out = args.out or (HERE / "results" / "gpu" if args.gpu else HERE)
-    out.mkdir(parents=True, exist_ok=True)
-    (out / "RESULTS.json").write_text(json.dumps(found, indent=1) + "\n")
-    (out / "RESULTS.md").write_text(table(found))
+    write(out, found, begun)
     if found["growth"]:
         plot(found["growth"], out / "growth.png")
     print(f"{out / 'RESULTS.md'}: {found['seconds'] / 60:.1f} minutes")

@@ -98,7 +98,9 @@ def study(data: Path, work: Path, name: str, options: argparse.Namespace, keep: 
     for control, source in sources.items():
         folder = work / name / control.replace(" ", "-")
         runs = [aligned(folder / str(s), source, responses, lambda_eigen=CONTROLS, seed=s) for s in options.seeds]
-        result[control] = float(np.mean([r2_of(run, ceiling)["R2"] for run in runs]))
+        scores = [r2_of(run, ceiling)["R2"] for run in runs]
+        result.setdefault("controls of seeds", {})[control] = scores
+        result[control] = float(np.mean(scores))
         keep()
 
 
@@ -120,12 +122,10 @@ def table(result: dict[str, Any]) -> list[str]:
         lines += [f"| {weight:g} | {row['R2']:.3f} | {seeds} | {same} | {other} | {PAPER[weight]} |"]
     others = {key: value for key, value in result.items() if key.endswith((" alone", "weights", "pixels"))}
     if others:
-        lines += [
-            "",
-            f"With λ_eigen {result['controls with']:g}: "
-            + ", ".join(f"{key} {value:.3f}" for key, value in others.items())
-            + ".",
-        ]
+        lines += ["", f"| with λ_eigen {result['controls with']:g} | R² | of each seed |", "| --- | --- | --- |"]
+        for key, value in others.items():
+            seeds = ", ".join(f"{score:.3f}" for score in result.get("controls of seeds", {}).get(key, []))
+            lines.append(f"| {key} | {value:.3f} | {seeds} |")
     return lines
 
 

@@ -1,10 +1,11 @@
 """Why does the eigen-constraint not help the prediction of V4, as it helps fMRI in the paper's Table 1?
 
-    python studies/align_constraint.py DATA --work DIR [--only NAME ...]
+    python studies/align_constraint.py DATA --work DIR [--only NAME ...] [--seeds 0 1 2]
 
 Session 210325, three layers of four networks. One thing is changed at a time (how large maps are at the start, number
 of pictures, learning rate and length, width), with several λ_eigen and nothing stopped early: the curve of the error on
 held-out pictures shows both what early stopping would keep (its lowest point) and what it would prevent (its end).
+Other seeds, which also hold out other pictures, repeat the main rows.
 Beside it: how large the constraint's gradient is against the response loss's, how far the maps end from keeping the
 cut, and ridge regression from the same means over patches, the best that eq. 2 could do, and from 4 x 4 places.
 Writes studies/results/align_constraint.json and the tables of align_constraint.md.
@@ -46,6 +47,7 @@ CHANGES: dict[str, dict[str, Any]] = {
     "width 16": {"width": 16},
     "width 512": {"width": 512},
 }
+SEEDED = {"as in the table": (0.0, 0.01, 0.1, 1.0), "three times as long": (1.0,), "width 512": (0.0, 1.0)}
 
 
 def features(stores: dict[str, vt.Store]) -> dict[str, dict[str, np.ndarray]]:
@@ -144,8 +146,20 @@ def tables(results: dict[str, Any]) -> dict[str, list[str]]:
                 "" if row["eigen, best"] is None else f"{row['eigen, best']:.2f}",
             ]
             lines.append(f"| {name} | {float(weight):g} | " + " | ".join(numbers) + " |")
+    seeds = [
+        "| changed | λ_eigen | R² at the best epoch | of each seed | best epochs | held-out error there | at the end |",
+        "| --- | --- | --- | --- | --- | --- | --- |",
+    ]
+    for name, rows in results.get("seeds", {}).items():
+        for weight, more in rows.items():
+            every = [results["runs"][name][weight], *more.values()]
+            r2, epochs = ([row[key] for row in every] for key in ("R2 at the best epoch", "best epoch"))
+            best, last = (np.mean([row[f"held-out error, {at}"] for row in every]) for at in ("best", "last"))
+            cells = [f"{np.mean(r2):.3f}", ", ".join(f"{one:.3f}" for one in r2), ", ".join(str(e) for e in epochs)]
+            lines_of = " | ".join([*cells, f"{best:.3f}", f"{last:.3f}"])
+            seeds.append(f"| {name} | {float(weight):g} | {lines_of} |")
     other = [f"- {key}: {value:.3f}" for part in ("ridge", "gradients") for key, value in results.get(part, {}).items()]
-    return {"runs": lines, "others": other}
+    return {"runs": lines, "seeds": seeds, "others": other}
 
 
 def main() -> None:
@@ -153,6 +167,7 @@ def main() -> None:
     parser.add_argument("data", type=Path)
     parser.add_argument("--work", type=Path, required=True)
     parser.add_argument("--only", nargs="+", default=list(CHANGES), choices=list(CHANGES))
+    parser.add_argument("--seeds", nargs="+", type=int, default=[0, 1, 2], help="beyond 0: of the main rows")
     options = parser.parse_args()
     images, responses = session(options.data, "210325")
     sources = features(recorded(options.data, images, options.work / "210325" / "trained"))
@@ -177,6 +192,14 @@ def main() -> None:
                 rows[str(weight)] = run(sources, responses, CHANGES[name], weight, 0)
                 keep()
                 print(name, weight, {k: v for k, v in rows[str(weight)].items() if k != "curve"}, flush=True)
+    for seed in (seed for seed in options.seeds if seed):
+        for name, weights in SEEDED.items():
+            for weight in weights if name in options.only else ():
+                kept = results.setdefault("seeds", {}).setdefault(name, {}).setdefault(str(weight), {})
+                if str(seed) not in kept:
+                    kept[str(seed)] = run(sources, responses, CHANGES[name], weight, seed)
+                    keep()
+                    print(name, weight, seed, kept[str(seed)]["R2 at the best epoch"], flush=True)
 
 
 if __name__ == "__main__":

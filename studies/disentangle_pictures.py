@@ -1,13 +1,16 @@
 """Pictures like Figure 3 of the disentanglement paper: a unit, and the sub-units that it splits into, for K = 1 to 7.
 
-    python studies/disentangle_pictures.py dino|tin --data ../shared/data --units 64 --pictures 1000
+    python studies/disentangle_pictures.py dino|tin --units 64 --pictures 900 [--tokens 4 --more 2000]
 
 Splits some units of the last MLP, drawn by lot, into about four each. Of each K two units are shown, so that nobody has
-to trust a choice: the one whose sub-units score best, and the median one, by the mean MS-Score of the sub-units in the
-layer's own space. On the left the 16 pictures where the unit is strongest (yellow frame), on the right the 4 of each
-sub-unit (pink frames), from held-out pictures and some that it was split with; a box marks the patch. Below a sub-unit
-stand its MS-Score and how many instances its cluster has; the JSON also has the share of its 4 pictures that are among
-the unit's 16.
+to trust a choice: the best and the median one, by the mean MS-Score of the sub-units in the layer's own space (--by
+score), or by how far that is above the unit's own (--by gain: those that were split to some use). On the left the 16
+pictures where the unit is strongest (yellow frame), on the right the 4 of each sub-unit (pink frames), from held-out
+pictures and some that it was split with; a box marks the patch. Below a sub-unit stand its MS-Score and how many
+instances its cluster has; the JSON also has the share of its 4 pictures that are among the unit's 16.
+
+With --more the units are split with pictures of other sets too: voc_animals, bsds500_test, dtd10, tiny_imagenet_val, as
+many as that, evenly drawn. --tokens are taken of each picture: of many, some clusters are patches of one picture.
 
 Writes disentangle_pictures_MODEL.png and .json under --out (studies/results).
 """
@@ -15,6 +18,7 @@ Writes disentangle_pictures_MODEL.png and .json under --out (studies/results).
 from __future__ import annotations
 
 import argparse
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +28,7 @@ from PIL import Image, ImageDraw, ImageFont
 from tqdm.auto import tqdm  # type: ignore[import-untyped]
 
 import vitreous as vt
+from backbone_inputs import photographs, tiny_imagenet
 from disentangle_inputs import Case, dino_case, tin_case
 from disentangle_tables import LAST, TOKENS
 from vitreous.dictionary_comparison.activations import record_training
@@ -45,6 +50,15 @@ def pictures_of(case: Case, count: int) -> vt.ImageSet:
     return vt.ImageSet.from_arrays(every[:count], name="pictures")
 
 
+def with_more(case: Case, data: Path, count: int) -> Case:
+    """Split with other pictures too; those of the case are the first 1,259 of the photographs."""
+    assert isinstance(case.train, vt.ImageSet)
+    others = list(photographs(data, 1799))[1259:] + tiny_imagenet(data, 2000)[0]
+    drawn = [others[k] for k in np.linspace(0, len(others) - 1, min(count, len(others))).astype(int)]
+    train = vt.ImageSet.from_arrays([picture.image for picture in case.train] + drawn, name=f"{case.train.name} + more")
+    return replace(case, train=train, said=f"{case.said}; split with {len(drawn):,} pictures of other sets too")
+
+
 def looked(case: Case, images: vt.ImageSet, finding: vt.Disentanglement) -> tuple[Monosemanticity, Monosemanticity]:
     """Units and sub-units over all pictures: where they are strongest, and their MS-Scores."""
     layer = find_layer(case.subject, LAST)
@@ -60,12 +74,15 @@ def looked(case: Case, images: vt.ImageSet, finding: vt.Disentanglement) -> tupl
     return units, parts
 
 
-def chosen(finding: vt.Disentanglement, parts: Monosemanticity, k: int) -> list[int]:
-    """Positions of two units with k sub-units (1: whole): the best and the median by their sub-units' scores."""
+def chosen(finding: vt.Disentanglement, units: Monosemanticity, parts: Monosemanticity, k: int, by: str) -> list[int]:
+    """Positions of two units with k sub-units (1: whole), the best and the median: by their sub-units' mean score, or
+    by how far that is above their own; units that stayed whole are always taken by score."""
     there = np.flatnonzero(np.maximum(finding.counts, 1) == k)
     if not len(there):
         return []
     mean = np.array([np.nanmean(parts.scores[finding.parents == unit]) for unit in there])
+    if by == "gain" and k > 1:
+        mean = mean - units.scores[there]
     order = there[np.argsort(-mean, kind="stable")]
     return list(dict.fromkeys([int(order[0]), int(order[len(order) // 2])]))
 
@@ -125,23 +142,29 @@ def main() -> None:
     parser.add_argument("--work", type=Path, default=Path("runs/disentangle"))
     parser.add_argument("--units", type=int, default=96, help="that are split")
     parser.add_argument("--pictures", type=int, default=1200, help="that are looked at")
+    parser.add_argument("--more", type=int, default=0, help="pictures of other sets to split with (dino alone)")
+    parser.add_argument("--tokens", type=int, help="of a picture; 8 for tin and 16 for dino unless given")
+    parser.add_argument("--by", choices=("score", "gain"), default="score", help="which units are shown")
     parser.add_argument("--out", type=Path, default=OUT)
     given = parser.parse_args()
     torch.set_num_threads(1)
     case = CASES[given.model](given.data)
+    if given.more and given.model != "dino":
+        parser.error("--more is for dino: the other model has seen these pictures")
+    if given.more:
+        case = with_more(case, given.data, given.more)
     layer = find_layer(case.subject, LAST)
     drawn = np.sort(np.random.default_rng(0).permutation(layer.count)[: given.units])
-    many = TOKENS[case.name]
-    training = record_training(
-        case.subject, layer, case.train, many, 0, given.work / "table7" / case.name / "tokens", True
-    )
-    asked = {"tokens_per_image": many, "expansion": 4, "out": given.work / f"pictures-{given.model}"}
+    many = given.tokens or TOKENS[case.name]
+    name = f"{given.model}-{len(case.train)}-{many}"
+    training = record_training(case.subject, layer, case.train, many, 0, given.work / f"tokens-{name}", True)
+    asked = {"tokens_per_image": many, "expansion": 4, "out": given.work / f"pictures-{name}-{given.units}"}
     finding = vt.disentangle(case.subject, training.source, LAST, units=drawn.tolist(), **asked)
     images = pictures_of(case, given.pictures)
     units, parts = looked(case, images, finding)
     lines, said = [], []
     for k in range(1, MOST + 1):
-        for at in chosen(finding, parts, k):
+        for at in chosen(finding, units, parts, k, given.by):
             drawn, numbers = line(case, images, finding, at, units, parts)
             lines.append(drawn)
             said.append(numbers)
@@ -153,7 +176,15 @@ def main() -> None:
     sheet.quantize(256).save(given.out / f"disentangle_pictures_{given.model}.png", optimize=True)
     counts = np.bincount(np.maximum(finding.counts, 1)).tolist()
     scores = {"units": round(units.mean, 4), "subunits": round(parts.mean, 4)}
-    about = {"data": case.said, "units with k subunits": counts, "mean MS-Score": scores, "shown": said}
+    asked = {name: finding.settings[name] for name in ("top_k", "min_cluster_size", "instances")}
+    asked |= {"tokens": many, "pictures looked at": len(images), "shown by": given.by}
+    about = {
+        "data": case.said,
+        "settings": asked,
+        "units with k subunits": counts,
+        "mean MS-Score": scores,
+        "shown": said,
+    }
     (given.out / f"disentangle_pictures_{given.model}.json").write_bytes(json_bytes(about))
 
 

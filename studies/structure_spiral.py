@@ -21,7 +21,7 @@ from pathlib import Path
 import numpy as np
 
 KINDS = ("vit", "mean", "sum")
-LAST_SECONDS = 60  # kept for the analysis at the end
+LAST_SECONDS = 30  # kept for the analysis at the end
 TIMED = 200
 SMALL = {"img_size": (1, 2), "patch_size": 1, "in_chans": 1, "depth": 4, "embed_dim": 32, "num_heads": 2}
 

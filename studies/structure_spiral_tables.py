@@ -1,6 +1,7 @@
 """Tables and pictures of the spiral, from what studies/structure_spiral.py wrote.
 
     python studies/structure_spiral_tables.py DIR [--no-pictures]
+    python studies/structure_spiral_tables.py DIR --again      # the same trained once more: a section of its own
 
 Table 1's synthetic half with the paper's numbers beside ours, Table 7 (sizes of clusters), Table 8 (differences by
 layer) and Figures 1 and 3 for the networks whose weights are there; DIR may hold what several runs wrote, put together.
@@ -95,12 +96,12 @@ def change(values: list[float]) -> str:
     return f"{values[0]:.1f} to {values[-1]:.1f}"
 
 
-def said(runs: dict[str, dict], tests: dict[str, dict]) -> list[str]:
+def beside(runs: dict[str, dict], tests: dict[str, dict]) -> list[str]:
     """The paper's claims beside what was found, in sentences."""
     grid = {k: runs[k]["grid"] for k in runs}
     wide = {k: tests["grid"][k]["mean size"] for k in runs}
     steps = {k: min(runs[k]["times"]["alone ms a step"]) for k in runs}
-    lines = ["## What holds (grid of 2,500 points)", ""]
+    lines = []
     for k in list(runs)[1:]:
         more = "larger" if wide[k] > wide["vit"] else "not larger"
         fewer = "fewer" if grid[k]["inefficient"] < grid["vit"]["inefficient"] else "not fewer"
@@ -113,8 +114,14 @@ def said(runs: dict[str, dict], tests: dict[str, dict]) -> list[str]:
             f"last ({change(grid[k]['differences'])} against {change(grid['vit']['differences'])}; the paper: 162.3 to "
             f"162.9 against 167.0 to 149.0). A step takes {steps[k] / steps['vit'] - 1:+.1%} time.",
         ]
+    return lines
+
+
+def said(runs: dict[str, dict], tests: dict[str, dict]) -> list[str]:
     return [
-        *lines,
+        "## What holds (grid of 2,500 points)",
+        "",
+        *beside(runs, tests),
         "- The plain network does another thing here than in the paper: theirs grows more alike with depth, ours less, "
         "so the loss flattens the other way round.",
         "- Accuracy cannot tell the networks apart: all are at the ceiling within 20 epochs.",
@@ -125,7 +132,22 @@ def said(runs: dict[str, dict], tests: dict[str, dict]) -> list[str]:
     ]
 
 
-def text(runs: dict[str, dict], tests: dict[str, dict], layers: str | None) -> str:
+def once_more(runs: dict[str, dict], tests: dict[str, dict]) -> list[str]:
+    first = next(iter(runs.values()))
+    return [
+        f"## Once more: {first['epochs']:,} epochs",
+        "",
+        f"Trained again with the same seed and more epochs, side by side on one {first['device']} (kernels on a GPU do "
+        "not add up in a fixed order, so these are other networks); steps were timed while the other process waited. "
+        "Accuracy: " + ", ".join(f"{NAMES[k]} {run['log'][-1]['accuracy']:.2f} %" for k, run in runs.items()) + ".",
+        "",
+        *beside(runs, tests),
+        "",
+    ]
+
+
+def text(found: dict) -> str:
+    runs, tests, layers = found["runs"], found["sizes"], found["layers"]
     kinds = list(runs)
     first = runs[kinds[0]]
     lines = [
@@ -140,6 +162,8 @@ def text(runs: dict[str, dict], tests: dict[str, dict], layers: str | None) -> s
         "",
         *said(runs, tests),
     ]
+    if again := found.get("again"):
+        lines += once_more(again["runs"], again["sizes"])
     for points, about in (("test", "4,096 test points"), ("grid", "the grid of 2,500 points")):
         lines += [f"## Table 1 on {about}", "", *layer_rows(runs, points), ""]
         lines += [
@@ -192,17 +216,23 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=Path)
     parser.add_argument("--no-pictures", action="store_true", help="keep those that are there, and Table 8")
+    parser.add_argument("--again", action="store_true", help="DIR holds the same networks, trained once more")
     options = parser.parse_args()
     runs = json.loads((options.folder / "runs.json").read_text())
     stored = np.load(options.folder / "clusters.npz")
     tests = {points: size_tests(stored, points, list(runs)) for points in ("test", "grid")}
-    kept = OUT / "structure_spiral.json"
-    layers = json.loads(kept.read_text())["layers"] if options.no_pictures else pictures(options.folder, list(runs))
     for facts in runs.values():
         for points in ("test", "grid"):
             facts[points].pop("sizes")
-    kept.write_text(json.dumps({"runs": runs, "sizes": tests, "layers": layers}) + "\n")
-    (OUT / "structure_spiral.md").write_text(text(runs, tests, layers) + "\n")
+    kept = OUT / "structure_spiral.json"
+    found = json.loads(kept.read_text()) if kept.exists() else {}
+    if options.again:
+        found["again"] = {"runs": runs, "sizes": tests}
+    else:
+        layers = found["layers"] if options.no_pictures else pictures(options.folder, list(runs))
+        found |= {"runs": runs, "sizes": tests, "layers": layers}
+    kept.write_text(json.dumps(found) + "\n")
+    (OUT / "structure_spiral.md").write_text(text(found) + "\n")
     print((OUT / "structure_spiral.md").read_text())
 
 

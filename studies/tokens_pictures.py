@@ -5,7 +5,8 @@
 dinov2s_saliency on the first pictures of voc_animals in the other studies' fixed order (none picked by hand), about
 130 patches of the picture's own shape, maps of the sum in bfloat16. Tokens: the class token, the patch in the middle of
 the animal, another one on it, and two on the background, all by the true mask. Writes tokens_pictures_maps.png (maps,
-object masks at 0.2) and tokens_pictures_blocks.png (one token a row, one block a column) under --out.
+object masks at 0.2) and tokens_pictures_blocks.png (class, animal, background a row; a block a
+column) under --out.
 """
 
 from __future__ import annotations
@@ -58,7 +59,7 @@ def main() -> None:
         picture = ImageSet.from_arrays([shown.pixels])[0]
         tokens = chosen(found[-1], shown)
         maps.append(token_panel(found[-1], picture, tokens, tau=0.2, title=shown.id))
-        blocks.append(layer_panel(found, picture, tokens, title=shown.id))
+        blocks.append(layer_panel(found, picture, [*tokens[:2], tokens[-1]], title=shown.id))
         print(shown.id, "done", flush=True)
     given.out.mkdir(parents=True, exist_ok=True)
     said = "Bright: what counts for the framed token of dinov2s_saliency."

@@ -15,15 +15,17 @@ sum scaled so, and the norm. Linkages stand beside each other, and "lift": what 
 maps of classes cut in two by Otsu's threshold: Grad-CAM++ and Chefer, of mean saliency for dinov2s_saliency and of the
 predicted class for tin-vit-text. Controls: the lens on shuffled weights, k-means of colour and place, and of place
 alone. dinov2s_saliency was trained to predict saliency: its own map is a reference, no rival. Label maps are kept in
-FOLDER. Writes tokens_segments.json, .md and .png under --out.
+FOLDER. Writes tokens_segments.json, .md and .png under --out; models and sets can be measured one after the other, with
+different numbers of pictures, which each table says.
 
-Few pictures, small ones: about 70 patches of the picture's own shape for dinov2s_saliency, 8 x 8 at 64 pixels for
+Small pictures: about 70 patches of the picture's own shape for dinov2s_saliency, 8 x 8 at 64 pixels for
 tin-vit-*. The intervals say what that costs.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
@@ -34,6 +36,7 @@ import torch
 
 import vitreous as vt
 from tokens_inputs import (
+    MODELS,
     PATCHES,
     Collection,
     Shown,
@@ -252,7 +255,9 @@ def against_classes(given: Collection, maps: list[Labels], z: list[np.ndarray]) 
         out[f"per image, k {name}"] = {"mIoU": number(found.miou()), "accuracy": number(found.accuracy())}
     six = [chosen(one, FIXED) for one in maps]
     present = len({c for shown in given.pictures for c in np.unique(shown.truth).tolist()} - {255})
-    joined = join_segments(six, [segment_means(s, f) for s, f in zip(six, z, strict=True)], present)
+    means = [segment_means(s, f) for s, f in zip(six, z, strict=True)]
+    segments = sum(int(np.isfinite(part).all(1).sum()) for part in means)  # equal maps cannot be told apart
+    joined = join_segments(six, means, min(present, segments))
     once = over_dataset(joined, truths, classes=len(given.classes), count=present)
     out["over the data set"] = {"mIoU": number(once.miou(repeats=500)), "accuracy": number(once.accuracy(repeats=500))}
     return out
@@ -322,7 +327,7 @@ def main() -> None:
     parser.add_argument("--work", type=Path, required=True)
     parser.add_argument("--out", type=Path, default=OUT)
     parser.add_argument("--pictures", type=int, default=PICTURES)
-    parser.add_argument("--models", nargs="*", default=["dinov2s_saliency", "tin-vit-text"])
+    parser.add_argument("--models", nargs="*", default=list(MODELS))
     parser.add_argument("--sets", nargs="*", default=[*CLASSES, PEOPLE])
     parser.add_argument("--quick", action="store_true", help="one model, one set, two pictures")
     given = parser.parse_args()
@@ -330,25 +335,33 @@ def main() -> None:
     sets, models, count = given.sets, given.models, given.pictures
     if given.quick:
         sets, models, count = sets[:1], ["tin-vit-text"], 2
-    result: dict[str, Any] = {}
     given.out.mkdir(parents=True, exist_ok=True)
     for model in models:
-        result[model] = {}
         for name in sets:
             pictures = collection(given.data, name, count)
             maps = label_maps(given.data, model, pictures, given.work)
             if name == PEOPLE:
-                result[model][name] = {m: against_people(pictures, one) for m, one in maps.items()}
+                result = {m: against_people(pictures, one) for m, one in maps.items()}
             else:
                 z = kept_features(given.data, model, pictures, given.work)
-                result[model][name] = {m: against_classes(pictures, one, z) for m, one in maps.items()}
-                if model == models[0]:
+                result = {m: against_classes(pictures, one, z) for m, one in maps.items()}
+                if model == MODELS[0]:
                     (given.out / f"tokens_segments_{name}.png").write_bytes(picture(pictures, maps))
+            write(given.out, model, name, len(pictures.pictures), result)
             print(model, name, "done", flush=True)
-    about = {"pictures a set": count, "segments": FIXED, "scales": SCALES, "patches": PATCHES, "versions": versions()}
-    (given.out / "tokens_segments.json").write_bytes(json_bytes({"about": about, "scores": result}))
-    tables = {f"{m} on {n}": table(by, n == PEOPLE) for m, by_set in result.items() for n, by in by_set.items()}
-    put_tables(given.out / "tokens_segments.md", tables)
+
+
+def write(out: Path, model: str, name: str, count: int, result: dict[str, Any]) -> None:
+    """Puts one model on one set beside what was measured earlier."""
+    path = out / "tokens_segments.json"
+    earlier = json.loads(path.read_text()) if path.exists() else {}
+    scores, counts = earlier.get("scores", {}), earlier.get("about", {}).get("pictures", {})
+    scores.setdefault(model, {})[name] = result
+    counts.setdefault(model, {})[name] = count
+    about = {"pictures": counts, "segments": FIXED, "scales": SCALES, "patches": PATCHES, "versions": versions()}
+    path.write_bytes(json_bytes({"about": about, "scores": scores}))
+    lines = [f"{count} pictures.", "", *table(result, name == PEOPLE)]
+    put_tables(out / "tokens_segments.md", {f"{model} on {name}": lines})
 
 
 if __name__ == "__main__":

@@ -12,6 +12,9 @@ if TYPE_CHECKING:
     from vitreous.auditing import AuditFinding as AuditFinding
     from vitreous.auditing import SwitchOff as SwitchOff
     from vitreous.auditing import audit as audit
+    from vitreous.auditing.places import PlacesFinding as PlacesFinding
+    from vitreous.auditing.places import audit_places as audit_places
+    from vitreous.auditing.places_off import PlacesOff as PlacesOff
     from vitreous.auditing.sweep import audit_sites as audit_sites
     from vitreous.axes import Grid as Grid
     from vitreous.axes import Size as Size
@@ -142,6 +145,8 @@ _PUBLIC = {
     "MobileSam": "baselines.mobile_sam",
     "Labels": "labels",
     "ModelError": "errors",
+    "PlacesFinding": "auditing.places",
+    "PlacesOff": "auditing.places_off",
     "Preprocess": "preprocess",
     "Responses": "responses",
     "Segments": "lenses.tokens_segments",
@@ -166,6 +171,7 @@ _PUBLIC = {
     "atlas": "lenses.align_atlas",
     "attention_rollout": "baselines.rollout",
     "audit": "auditing",
+    "audit_places": "auditing.places",
     "audit_sites": "auditing.sweep",
     "audit_report": "pages",
     "capture": "hooks",

@@ -12,7 +12,6 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from vitreous.axes import Size
 from vitreous.errors import ModelError, StoreError
 from vitreous.lenses.disentangle_finding import Disentanglement
 from vitreous.models.subject import Subject
@@ -126,12 +125,4 @@ def _loaded(folder: Path, about: dict[str, Any]) -> Subject:
 
 
 def _steps(kept: dict[str, Any] | None) -> Preprocess | None:
-    if kept is None:
-        return None
-    resize = kept["resize"]
-    pairs: dict[str, Any] = {
-        "size": Size(*kept["size"]),
-        "resize": Size(*resize) if isinstance(resize, list) else resize,
-    }
-    rest: dict[str, Any] = {key: tuple(v) if isinstance(v, list) else v for key, v in kept.items()}
-    return Preprocess(**rest | pairs)
+    return None if kept is None else Preprocess(**kept)

@@ -19,6 +19,7 @@ OPTIONAL = {
     "captum": ("other classifiers for concept vectors", "pip install 'vitreous[concepts]'"),
     "ISAT": ("object masks by MobileSAM", "pip install 'vitreous[masks]'"),
     "ray": ("work on a cluster", "pip install 'vitreous[ray]'"),
+    "s3fs": ("stores on object storage", "pip install 'vitreous[cloud]'"),
     "h5py": ("MATLAB files of version 7.3", "pip install h5py"),
     "datasets": ("data sets of Hugging Face", "pip install datasets"),
 }
@@ -74,15 +75,25 @@ def _card(torch: Any, number: int) -> str:
 
 
 def _room() -> list[Check]:
-    from vitreous.models.bundled import BUNDLED
-
     free = shutil.disk_usage(".").free / 2**30
     disk = Check("disk here", "ok" if free > 2 else "wrong", f"{free:.0f} GiB free", "" if free > 2 else "make room")
     return [
         Check("system", "ok", str(machine()["system"])),
         disk,
-        Check("bundled models", "ok", ", ".join(BUNDLED)),
+        _weights(),
     ]
+
+
+def _weights() -> Check:
+    from importlib.resources import files
+
+    from vitreous.models.bundled import BUNDLED
+
+    folder = files("vitreous.models") / "weights_bundled"
+    lost = [name for name in BUNDLED if not (folder / f"{name}.safetensors").is_file()]
+    if lost:
+        return Check("bundled models", "wrong", f"no weights of {', '.join(lost)}", "install vitreous again")
+    return Check("bundled models", "ok", ", ".join(BUNDLED))
 
 
 def _extras() -> list[Check]:

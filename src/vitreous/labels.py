@@ -147,7 +147,8 @@ def label(
     given = {"top": top, "keep": keep, "pool": pool, "prior": prior, "prior_weight": prior_weight}
     given |= {"temperature": temperature, "membership": list(membership), "random_sets": random_sets, "seed": seed}
     _check(given)
-    images, texts = directions(image_embeddings, "picture"), directions(_embedded(text_embeddings, words), "word")
+    embedded = embed_texts(text_embeddings, words) if callable(text_embeddings) else text_embeddings
+    images, texts = directions(image_embeddings, "picture"), directions(embedded, "word")
     _check_shapes(tuple(activations.shape), images.shape, texts.shape, len(words))
     tops = top_pictures(activations, top, pool=pool, progress=progress)
     named = np.flatnonzero(tops[:, 0] >= 0)
@@ -193,6 +194,15 @@ def embed_pictures(function: Embed, images: ImageSet, *, batch_size: int = 64, p
     return np.concatenate(parts)
 
 
+def embed_texts(function: Embed, texts: Sequence[str]) -> np.ndarray:
+    """(text, channel): what `function` makes of lists of texts, some at a time."""
+    import torch
+
+    with torch.no_grad():
+        parts = [array_of(function(list(texts[start : start + BATCH]))) for start in range(0, len(texts), BATCH)]
+    return np.concatenate(parts)
+
+
 def _words(vocabulary: Sequence[str] | str | Path) -> tuple[str, ...]:
     if isinstance(vocabulary, str | Path):
         return read_vocabulary(vocabulary)
@@ -204,16 +214,6 @@ def _words(vocabulary: Sequence[str] | str | Path) -> tuple[str, ...]:
         twice = next(word for word in words if word in seen or seen.add(word))  # type: ignore[func-returns-value]
         raise SettingsError("a word that comes twice in the vocabulary", given=twice)
     return words
-
-
-def _embedded(texts: Any | Embed, words: tuple[str, ...]) -> Any:
-    if not callable(texts):
-        return texts
-    import torch
-
-    with torch.no_grad():
-        parts = [array_of(texts(list(words[start : start + BATCH]))) for start in range(0, len(words), BATCH)]
-    return np.concatenate(parts)
 
 
 def _check(given: Mapping[str, Any]) -> None:

@@ -134,7 +134,6 @@ def cut_report(
 
 
 def _look(found: Atlas, images: ImageSet | None, stores: Mapping[str, Store], shown: int) -> Look:
-
     if images is None:
         return Look(found)
     some = np.linspace(0, len(images) - 1, min(shown, len(images))).round().astype(int)

@@ -94,6 +94,8 @@ class Preprocess:
     rounding: Literal["even", "down"] = "even"
 
     def __post_init__(self) -> None:
+        for name in ("mean", "std"):  # lists, where they were read from JSON
+            object.__setattr__(self, name, tuple(self.__dict__[name]))
         object.__setattr__(self, "size", Size(*self.size))
         object.__setattr__(
             self, "resize", Size(*self.resize) if isinstance(self.resize, Sequence) else int(self.resize)

@@ -17,7 +17,7 @@ factor does nothing for a concept that is not in the picture.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -28,8 +28,8 @@ import torch
 from torch import Tensor
 
 from vitreous.errors import SettingsError
-from vitreous.evidence.directions import array_of, directions
-from vitreous.labels import Labels
+from vitreous.evidence.directions import directions
+from vitreous.labels import Embed, Labels, embed_texts
 from vitreous.models.subject import Subject
 from vitreous.subunits.applied import at_hand
 
@@ -39,10 +39,7 @@ if TYPE_CHECKING:
     from vitreous.lenses.disentangle_finding import Disentanglement
     from vitreous.subunits.layers import LinearLayer
 
-BATCH = 256  # texts that are embedded at a time
-
 Concept = str | int | tuple[int, int]
-Embed = Callable[[list[str]], Any]
 
 
 @dataclass(frozen=True, eq=False)
@@ -303,9 +300,7 @@ class _Finder:
 
 
 def _embedded(embed: Embed, texts: list[str]) -> np.ndarray:
-    with torch.no_grad():
-        parts = [array_of(embed(texts[k : k + BATCH])) for k in range(0, len(texts), BATCH)]
-    found = np.concatenate(parts)
+    found = embed_texts(embed, texts)
     if len(found) != len(texts):
         raise SettingsError("every text has one embedding", given=f"{len(found)} embeddings for {len(texts)} texts")
     return found

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import ast
+import re
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -135,6 +137,15 @@ def test_there_is_no_drawer():
     assert not names & {"utils", "util", "helpers", "common", "misc", "tools"}
 
 
+def test_the_source_package_holds_what_tests_read():
+    settings = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["hatch"]["build"]["targets"]["sdist"]
+    asked = {"tests"}
+    for path in (ROOT / "tests").rglob("*.py"):
+        asked |= set(re.findall(r'ROOT / "(\w[\w.]*)', path.read_text()))
+    there = {f"/{name}" for name in asked - {"pyproject.toml"} if (ROOT / name).exists()}
+    assert there <= set(settings["include"]), there - set(settings["include"])
+
+
 def test_importing_does_no_work():
     script = (
         "import sys, random; state = random.getstate(); import vitreous as vt;"
@@ -151,6 +162,14 @@ def test_public_names_are_there_and_are_no_modules():
         "wrong = [n for n in vt.__all__ if isinstance(getattr(vt, n), types.ModuleType)]; assert not wrong, wrong"
     )
     subprocess.run([sys.executable, "-c", script], check=True)
+
+
+def test_type_checkers_are_told_the_same_public_names():
+    tree = TREES[SOURCE / "__init__.py"]
+    (guarded,) = (node for node in tree.body if isinstance(node, ast.If))
+    told = {alias.asname: node.module for node in guarded.body for alias in node.names}
+    table = next(n for n in tree.body if isinstance(n, ast.Assign) and n.targets[0].id == "_PUBLIC")
+    assert told == {name: f"vitreous.{module}" for name, module in ast.literal_eval(table.value).items()}
 
 
 def test_the_tree_in_the_readme_is_the_tree():

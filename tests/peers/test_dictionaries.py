@@ -101,10 +101,10 @@ def test_saelens_loads_what_we_save(kind, tmp_path):
 def test_the_probe_predicts_what_scikit_learn_s_ridge_does():
     from sklearn.linear_model import RidgeClassifier
 
-    from vitreous.evidence.faithfulness import fit_probe
+    from vitreous.evidence.faithfulness import fit_ridge_probe
 
     x, labels = data().double().numpy(), np.arange(400) % 3
     penalty = 0.1 * x.var(0).mean() * len(x)
     assert (
-        fit_probe(x, labels, ridge=0.1).predict(x) == RidgeClassifier(alpha=penalty).fit(x, labels).predict(x)
+        fit_ridge_probe(x, labels, ridge=0.1).predict(x) == RidgeClassifier(alpha=penalty).fit(x, labels).predict(x)
     ).all()

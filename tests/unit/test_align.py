@@ -234,9 +234,23 @@ def test_bad_input_is_refused_with_what_to_do():
         vt.Responses(values, {"V1": np.ones(9, bool)})
     with pytest.raises(vt.SettingsError, match="repeats are"):
         vt.Responses(values, repeats=np.zeros((40, 2, 9)))
-    for wrong in ({"held_out": 1.0}, {"nodes": 6}, {"lr": 0}, {"width": 0}):
+    for wrong in ({"held_out": 1.0}, {"nodes": 6}, {"lr": 0}, {"width": 0}, {"width": 2.5}, {"batch": "64"}):
         with pytest.raises(vt.SettingsError):
             vt.align(models, values, **(QUICK | wrong))
+    for wrong, match in (
+        ({"patience": 0}, r"(?s)patience is a whole number.*from 1 on"),
+        ({"seed": -1}, "seed is a whole number"),
+        ({"lambda_eigen": -1}, r"(?s)lambda_eigen is a number.*from 0 on"),
+        ({"lambda_cov": float("nan")}, "lambda_cov is a number"),
+        ({"device": "abacus"}, r"(?s)no such device.*cpu"),
+        ({"rois": [np.ones(10, bool)]}, r"(?s)masks by name.*list"),
+    ):
+        with pytest.raises(vt.SettingsError, match=match):
+            vt.align(models, values, **(QUICK | wrong))
+    broken = {"one": {"layer 0": models["one"]["layer 0"].copy()}}
+    broken["one"]["layer 0"][3, 2, 1] = np.inf
+    with pytest.raises(vt.SettingsError, match=r"(?s)features are not finite.*one layer 0"):
+        vt.align(broken, values, **QUICK)
     alignment = vt.align(models, values, **(QUICK | {"epochs": 1}))
     with pytest.raises(vt.SettingsError, match=r"(?s)no such layer.*one layer 0"):
         alignment.transform(models["one"]["layer 0"], "three", "layer 0")
@@ -259,6 +273,14 @@ def test_subjects_are_recorded_first(tmp_path):
         vt.align({"text": vt.load("bundled:scenes-text")}, values)
     with pytest.raises(vt.SettingsError, match="regions of their own"):
         vt.align({"text": {"a": np.zeros((12, 2, 3))}}, vt.Responses(values), rois=settings["rois"])
+
+
+@pytest.mark.parametrize("batch", [1, 35])
+def test_a_last_batch_of_one_image_is_no_trouble(batch):
+    """36 images to train on: the last batch has one, whose patches are fewer than the constraint's eigenvectors."""
+    models, values = world(40)
+    found = vt.align(models, values, **(QUICK | {"epochs": 2, "batch": batch}))
+    assert np.isfinite(found.means()["all"]) and all(np.isfinite(line["total"]) for line in found.log)
 
 
 def test_a_constant_response_harms_nothing():

@@ -56,6 +56,23 @@ def test_one_layer_with_masks_and_groups(made, one):
     assert "painted over" in (made / "one" / "report.html").read_text()
 
 
+def test_the_whole_models_test_is_said(made, one):
+    assert one["overall"]["alarm"] and one["overall"]["target"] == 1
+    assert "the model as a whole still gives" in (made / "one" / "report.html").read_text()
+    assert one["places"] is None and not (made / "one" / "places.safetensors").exists()
+
+
+def test_places_beside_the_object_and_their_patch(made):
+    given = [MODEL, made / "pictures", "--places", *QUICK, "--out", made / "places"]
+    asked = ["--head", "probe", "--train", made / "pictures", "--masks", made / "masks"]
+    found = json.loads(run(*given, *asked, "--json"))["places"]
+    assert found["site"] == "blocks.3.resid.out" and found["overall"]["alarm"]
+    patch = made / "places" / "places.safetensors"
+    assert patch.exists() == found["alarm"] and ("before_after" in found) == found["alarm"]
+    assert "places at blocks.3.resid.out" in run(*given, *asked)
+    assert "found with masks" in refused(*given)
+
+
 def test_the_folder_opens_again_with_model_and_pictures(made, one):
     about = AuditAbout.load(made / "one")
     sweep = open_audit(made / "one", about.subject("cpu"))

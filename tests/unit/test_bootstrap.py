@@ -36,6 +36,17 @@ def test_any_statistic_takes_positions():
     assert str(Estimate(0.5, 0.4, 0.61, 3)) == "0.500 [0.400, 0.610]"
 
 
+def test_a_centred_interval_lies_around_the_value():
+    values = np.random.default_rng(3).normal(size=20)
+    largest = lambda at: -float(len(np.unique(at)))  # noqa: E731  - draws hold fewer different samples
+    plain, centred = (bootstrap(largest, 20, repeats=200, centred=flag) for flag in (False, True))
+    assert plain.value == centred.value == -20 < plain.low
+    assert centred.low < -20 < centred.high
+    assert centred.high - centred.low == pytest.approx(plain.high - plain.low)
+    mean = bootstrap(lambda at: values[at].mean(), 20, repeats=2000, centred=True)
+    assert mean.low == pytest.approx(mean_interval(values).low, abs=0.02)
+
+
 def test_blocks_do_not_change_what_is_drawn(monkeypatch):
     whole = np.concatenate(draws(7, 100, 0))
     monkeypatch.setattr("vitreous.evidence.bootstrap.BLOCK", 7 * 9)

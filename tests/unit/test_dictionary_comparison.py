@@ -266,11 +266,11 @@ def test_a_probe_reads_features_and_a_head_of_ones_own_reads_them_too():
     found = vt.compare_dictionaries(subject, images, SITE, **asked)
     assert found.settings["read by"] == "probe"
     train, held = hold_out(images, 0.25)
-    from vitreous.evidence.faithfulness import fit_probe
+    from vitreous.evidence.faithfulness import fit_ridge_probe
 
     with torch.no_grad():
         x, y = (subject([picture.image for picture in part]).numpy() for part in (train, held))
-    assert found.mean("backbone", "accuracy") == (fit_probe(x, train.labels).predict(y) == held.labels).mean()
+    assert found.mean("backbone", "accuracy") == (fit_ridge_probe(x, train.labels).predict(y) == held.labels).mean()
     weight = torch.randn(16, 7, generator=torch.Generator().manual_seed(0))
     found = vt.compare_dictionaries(subject, images, SITE, head=lambda features: features @ weight, **asked)
     assert found.mean("backbone", "accuracy") == ((y @ weight.numpy()).argmax(1) == held.labels).mean()

@@ -456,6 +456,8 @@ def test_half_precision_is_split_exactly_and_applied_without_a_trace(dtype):
         ({"clusterer": "kmeans"}, "unknown clusterer"),
         ({"selection": "best"}, "unknown selection"),
         ({"expansion": 1}, "expansion is more than 1"),
+        ({"expansion": "4"}, "expansion is more than 1"),
+        ({"expansion": float("inf")}, "a finite number"),
         ({"expansion": 4, "min_cluster_size": 10, "top_k": 90}, "expansion chooses min_cluster_size or top_k, and all"),
         ({"seed": -1}, "seed is a whole number"),
         ({"tokens_per_image": 0, "source": np.ones((5, 2, INPUTS), np.float32)}, "unknown tokens_per_image"),

@@ -78,8 +78,11 @@ def test_two_units_of_each_number_of_sub_units_are_shown():
 
     finding = SimpleNamespace(counts=np.array([0, 2, 2, 2, 1]), parents=np.repeat([0, 1, 2, 3, 4], [1, 2, 2, 2, 1]))
     parts = SimpleNamespace(scores=np.array([0.5, 0.1, 0.2, 0.9, 0.8, 0.4, np.nan, 0.7]))
-    assert chosen(finding, parts, 2) == [2, 3]  # the best, and the one in the middle
-    assert chosen(finding, parts, 1) == [4, 0] and chosen(finding, parts, 3) == []
+    units = SimpleNamespace(scores=np.array([0.5, 0.0, 0.8, 0.1, 0.7]))
+    assert chosen(finding, units, parts, 2, "score") == [2, 3]  # the best, and the one in the middle
+    assert chosen(finding, units, parts, 2, "gain") == [3, 1]
+    for by in ("score", "gain"):
+        assert chosen(finding, units, parts, 1, by) == [4, 0] and chosen(finding, units, parts, 3, by) == []
 
 
 def test_the_umap_ablation_says_so_where_there_is_no_umap(monkeypatch):

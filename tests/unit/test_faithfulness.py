@@ -7,7 +7,7 @@ import pytest
 import torch
 
 import vitreous as vt
-from vitreous.evidence.faithfulness import accuracy, faithfulness, fit_probe, head_accuracy
+from vitreous.evidence.faithfulness import accuracy, faithfulness, fit_ridge_probe, head_accuracy
 
 
 def data(rows: int = 200, channels: int = 6, seed: int = 0) -> np.ndarray:
@@ -71,25 +71,25 @@ def test_a_probe_finds_classes_that_are_there_and_only_those():
     labels = rng.integers(0, 4, 400) * 10
     centres = rng.normal(size=(4, 12)) * 3
     x = centres[labels // 10] + rng.normal(size=(400, 12))
-    probe = fit_probe(x[:200], labels[:200])
+    probe = fit_ridge_probe(x[:200], labels[:200])
     assert accuracy(probe.predict(x[200:]), labels[200:]) > 0.95
-    again = fit_probe(torch.tensor(x[:200]), labels[:200])
+    again = fit_ridge_probe(torch.tensor(x[:200]), labels[:200])
     np.testing.assert_array_equal(probe.weight, again.weight)
     noise = rng.normal(size=(400, 12))
-    assert accuracy(fit_probe(noise[:200], labels[:200]).predict(noise[200:]), labels[200:]) < 0.45
+    assert accuracy(fit_ridge_probe(noise[:200], labels[:200]).predict(noise[200:]), labels[200:]) < 0.45
 
 
 def test_a_probe_does_not_care_for_scale():
     x, labels = data(100), np.arange(100) % 3
-    small = fit_probe(x, labels).predict(x)
-    np.testing.assert_array_equal(small, fit_probe(1e-3 * x, labels).predict(1e-3 * x))
+    small = fit_ridge_probe(x, labels).predict(x)
+    np.testing.assert_array_equal(small, fit_ridge_probe(1e-3 * x, labels).predict(1e-3 * x))
 
 
 def test_a_probe_is_ridge_regression():
     from sklearn.linear_model import Ridge
 
     x, labels = data(80).astype(np.float64), np.arange(80) % 3
-    probe = fit_probe(x, labels, ridge=0.1)
+    probe = fit_ridge_probe(x, labels, ridge=0.1)
     penalty = 0.1 * x.var(0).mean() * len(x)
     theirs = Ridge(alpha=penalty).fit(x, np.eye(3)[labels])
     np.testing.assert_allclose(probe.weight, theirs.coef_.T, rtol=1e-6, atol=1e-9)
@@ -115,12 +115,12 @@ def test_bad_input_is_refused():
     with pytest.raises(vt.SettingsError, match="one prediction and one label"):
         accuracy([0, 1], [0])
     with pytest.raises(vt.SettingsError, match="at least two classes"):
-        fit_probe(x, np.zeros(200, int))
+        fit_ridge_probe(x, np.zeros(200, int))
     with pytest.raises(vt.SettingsError, match="features are finite"):
-        fit_probe(broken, np.arange(200) % 2)
+        fit_ridge_probe(broken, np.arange(200) % 2)
     with pytest.raises(vt.SettingsError, match="ridge is above 0"):
-        fit_probe(x, np.arange(200) % 2, ridge=0)
+        fit_ridge_probe(x, np.arange(200) % 2, ridge=0)
     with pytest.raises(vt.SettingsError, match="one label each"):
-        fit_probe(x, np.arange(3))
+        fit_ridge_probe(x, np.arange(3))
     with pytest.raises(vt.SettingsError, match="a probe takes features"):
-        fit_probe(x, np.arange(200) % 2).predict(x[:, :2])
+        fit_ridge_probe(x, np.arange(200) % 2).predict(x[:, :2])

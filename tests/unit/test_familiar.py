@@ -121,6 +121,16 @@ def test_a_module_of_your_own_is_given_back(finding, subject, tmp_path):
 # -- the shell
 
 
+def test_doctor_looks_whether_the_bundled_weights_are_there(monkeypatch):
+    from vitreous import doctor
+    from vitreous.models import bundled
+
+    assert next(c for c in doctor.examine_machine() if c.what == "bundled models").state == "ok"
+    monkeypatch.setattr(bundled, "BUNDLED", {**bundled.BUNDLED, "scenes-lost": "not there"})
+    lost = next(check for check in doctor.examine_machine() if check.what == "bundled models")
+    assert lost.state == "wrong" and "scenes-lost" in lost.found and "scenes-text" not in lost.found
+
+
 def test_doctor_says_what_is_missing_and_how_to_get_it():
     found = CliRunner().invoke(app, ["doctor", "--json"])
     rows = {row["what"]: row for row in json.loads(found.stdout)}

@@ -245,13 +245,22 @@ def test_bad_input_is_refused_with_what_to_do():
         ({"method": "low_rank", "n_sample": 31, "n_eig": 3}, "n_sample lies between"),
         ({"method": "low_rank", "affinity": lambda c: 1 - c, "n_eig": 3}, r"(?s)no kernel.*paper"),
         ({"tokens": "some"}, "unknown choice of tokens"),
+        ({"n_eig": 3.5}, "n_eig is a whole number"),
+        ({"method": "paper", "n_eig": 3, "n_sample": 31}, r"(?s)n_sample lies between.*4 to 30"),
+        ({"method": "paper", "n_eig": 3, "k": 0}, r"(?s)k is a whole number.*from 1 on"),
+        ({"n_eig": 3, "seed": -1}, "seed is a whole number"),
+        ({"n_eig": 3, "device": "abacus"}, r"(?s)no such device.*cpu"),
+        ({"n_eig": 3, "affinity": lambda c: c}, r"(?s)a number from 0 on for every cosine.*smallest -0"),
+        ({"n_eig": 3, "affinity": lambda c: c[:1]}, r"(?s)a number from 0 on for every cosine.*\(1, 30\)"),
+        ({"n_eig": 3, "affinity": lambda c: 0 * c}, "leaves nodes without neighbours"),
     ):
         with pytest.raises(vt.SettingsError, match=match):
             vt.ncut(rows, **wrong)
     rows[3, 0] = np.nan
     with pytest.raises(vt.SettingsError, match="not finite"):
         vt.ncut(rows, 3)
-    with pytest.raises(vt.SettingsError, match="features are numbers"):
-        vt.ncut(np.array(["a", "b"]))
+    for nothing in (np.array(["a", "b"]), rows[:0]):
+        with pytest.raises(vt.SettingsError, match="features are numbers"):
+            vt.ncut(nothing, 3)
     with pytest.raises(vt.SettingsError, match="other channels"):
         vt.ncut(planted(30)[0], 3).transform(np.zeros((2, 5)))

@@ -662,3 +662,9 @@ def test_real_weights_on_real_pictures(data_root, tmp_path):
     native = replace(subject, preprocess=subject.preprocess.at(224))
     for site in sites:
         np.testing.assert_array_equal(store[site][:], batchwise(native, images, site, 2).astype(np.float16))
+
+
+@pytest.mark.parametrize("batch_size", ["3", 2.0])
+def test_a_batch_size_that_is_no_whole_number_is_refused(subject, images, tmp_path, batch_size):
+    with pytest.raises(SettingsError, match="batch_size is a whole number"):
+        record(subject, images, "blocks.0.mlp.out", tmp_path / "s", batch_size=batch_size)

@@ -224,3 +224,9 @@ def test_refusals(arguments: dict, text: str) -> None:
 def test_an_index_below_zero_is_refused() -> None:
     with pytest.raises(SettingsError, match="the index of a scene is out of range\n  given:    -1"):
         render_scene(0, -1)
+
+
+@pytest.mark.parametrize("wrong", [{"n": "5"}, {"n": 2.0}, {"n": 2, "size": "64"}, {"n": 2, "seed": 1.5}])
+def test_numbers_of_another_type_are_refused(wrong: dict) -> None:
+    with pytest.raises(SettingsError, match=r"number"):
+        scenes(**wrong)

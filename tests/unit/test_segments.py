@@ -35,6 +35,19 @@ def pictures(seed: int, count: int = 3, segments: int = 4, classes: int = 3):
     return given, truth
 
 
+def test_intervals_over_the_data_set_hold_their_value():
+    """Clusters that say nothing: on draws, which lack pictures and classes, the best pairs always look better."""
+    rng = np.random.default_rng(0)
+    truth = [np.array([[0] * 6 + [1 + k // 2] * 6]) for k in range(12)]
+    given = [rng.integers(0, 7, (1, 12)) for _ in truth]
+    found = over_dataset(given, truth)
+    for score in (found.miou, found.accuracy):
+        one = score(repeats=300)
+        assert 0 <= one.low < one.value < one.high <= 1
+        middle = (one.low + one.high) / 2
+        assert abs(one.value - middle) < 0.35 * (one.high - one.low)
+
+
 @pytest.mark.parametrize("by", ["pixels", "iou"])
 @pytest.mark.parametrize("seed", range(6))
 def test_both_are_what_trying_every_pairing_gives(seed, by):

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -79,6 +80,18 @@ def test_half_precision_is_held_exactly():
     weights, _ = vt.split_weights(half, float(bias), r, 0.5)
     assert weights.dtype == np.float32
     np.testing.assert_array_equal(in_order(weights), half.astype(np.float32))
+
+
+def test_a_models_own_parameters_are_taken_as_they_are():
+    layer = torch.nn.Linear(5, 2)
+    representatives = np.random.default_rng(0).normal(size=(3, 5)).astype(np.float32)
+    weights, biases = vt.split_weights(layer.weight[1], layer.bias[1], torch.from_numpy(representatives), 0.4)
+    plain = vt.split_weights(layer.weight.detach().numpy()[1], layer.bias[1].item(), representatives, 0.4)
+    np.testing.assert_array_equal(weights, plain[0])
+    np.testing.assert_array_equal(biases, plain[1])
+    half = layer.bfloat16()
+    weights, _ = vt.split_weights(half.weight[0], half.bias[0], representatives, 0.4)
+    np.testing.assert_array_equal(weights.sum(0), half.weight[0].detach().float().numpy())
 
 
 def test_rho_of_one_and_three_different_sizes_is_shared_by_all():

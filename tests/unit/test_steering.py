@@ -25,6 +25,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "conformance"))
 from zoo import build
 
 from reference import steering as slow
+from reference.tokens import slow_rows
 
 QUIET = {"top_k": 150, "min_cluster_size": 10, "progress": False}
 
@@ -676,3 +677,14 @@ def test_token_maps_of_a_steered_model_are_those_of_the_changed_model():
         changed = vt.token_maps(subject, images[:2], progress=False)
     np.testing.assert_allclose(same.scores, plain.scores, atol=1e-4 * np.abs(plain.scores).max())
     assert np.isfinite(changed.scores).all() and not np.allclose(changed.scores, plain.scores, rtol=1e-2)
+
+
+@pytest.mark.parametrize("patches", [2, "all"])
+def test_token_maps_of_a_steered_model_are_exact(vit, patches):
+    subject, finding = vit
+    with pytest.warns(UserWarning, match="followed back by autograd"):
+        with vt.steer(subject, finding, amplify=[0, 1], suppress=[2], patches=patches):
+            found = vt.token_maps(subject, pictures(), own="keep", progress=False).scores
+            expected = slow_rows(subject, pictures(), 2, list(range(19)))
+    np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
+    assert not np.allclose(found, vt.token_maps(subject, pictures(), own="keep", progress=False).scores, rtol=1e-3)

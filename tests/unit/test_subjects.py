@@ -363,3 +363,15 @@ def test_every_listed_name_of_timm_loads_or_is_refused_with_what_is_missing():
             refused[name] = str(error).splitlines()[0]
     assert all("side by side" in reason for reason in refused.values()), refused
     assert len(refused) <= 10
+
+
+@pytest.mark.parametrize("block", [8, -9, "1", 1.0, None])
+def test_a_block_that_is_none_is_refused(block):
+    with pytest.raises(vt.SettingsError, match="no such block"):
+        vt.load("bundled:scenes-mae", device="cpu").block_number(block)
+
+
+def test_blocks_are_counted_from_both_ends():
+    subject = vt.load("bundled:scenes-mae", device="cpu")
+    last = subject.depth - 1
+    assert [subject.block_number(block) for block in (0, last, -1, -subject.depth)] == [0, last, last, 0]

@@ -222,19 +222,23 @@ import sys
 sys.path[:0] = [{conformance!r}]
 import torch
 import vitreous as vt
-from vitreous.kernels import token_attention, triton_tokens
+from vitreous.kernels import token_attention, token_layers, triton_tokens
 from vitreous.laws import example_input
 from zoo import build
 
-triton_tokens.ROWS = triton_tokens.COLUMNS = 16  # several tiles, the last ones not full
+triton_tokens.TILE = 16  # several tiles, the last ones not full
 for variant in {variants!r}:
     subject = vt.wrap(build(variant))
     x = example_input(subject)
     tokens = [2, 11, 7]
     plain = vt.token_maps(subject, x, tokens=tokens, target="energy", batch_size=2, progress=False).scores
-    token_attention.fits_fused, before = (lambda go: True), token_attention.fits_fused
+    places = (token_attention, "fits_fused"), (token_layers, "fused")
+    before = [getattr(*place) for place in places]
+    for place in places:
+        setattr(*place, lambda g: True)
     fused = vt.token_maps(subject, x, tokens=tokens, target="energy", batch_size=2, progress=False).scores
-    token_attention.fits_fused = before
+    for place, own in zip(places, before):
+        setattr(*place, own)
     assert (abs(fused - plain) < 1e-5 * plain + 1e-7).all(), (variant, abs(fused - plain).max())
     print((fused != plain).sum())
 """
@@ -424,6 +428,9 @@ def test_texts_of_different_lengths(tmp_path):
     [
         ({"block": 3}, "no such block\n  given:    3\n  accepted: -3 to 2"),
         ({"block": []}, "no such block"),
+        ({"block": 1.5}, "no such block\n  given:    1.5"),
+        ({"block": "last"}, "no such block\n  given:    'last'"),
+        ({"block": [0, "last"]}, "no such block\n  given:    'last'"),
         ({"tokens": [19]}, "no such token\n  given:    19\n  accepted: -19 to 18"),
         ({"tokens": [1, 1]}, "none twice"),
         ({"tokens": ["cls"]}, "no prefix token of this name\n  given:    'cls'\n  accepted: class, register.0"),
@@ -466,6 +473,15 @@ def test_a_model_without_attention_is_refused():
 def test_a_text_longer_than_the_positions_is_refused():
     with pytest.raises(SettingsError, match=r"longer than the positions.*\n.*65 tokens.*\n  accepted: up to 64"):
         vt.token_maps(vt.wrap(build("HF GPT-2")), [[1] * 65])
+
+
+@pytest.mark.filterwarnings("ignore:.*followed back by autograd")
+@pytest.mark.parametrize("what", ["picture", "weights"])
+def test_maps_that_are_not_finite_are_refused(tiny, what):
+    x, target = X.clone(), np.ones(32)
+    (x if what == "picture" else target)[-1] = np.nan
+    with pytest.raises(ModelError, match=r"maps of .* are not finite\n  given:    .*1; block 2.\n  remedy: .*`target`"):
+        vt.token_maps(tiny, x, target=target, batch_size=2, progress=False)
 
 
 def test_no_pictures_are_refused(tiny):

@@ -230,6 +230,7 @@ def test_negative_influence_does_not_count():
     ("settings", "says"),
     [
         ({"k": 65}, "more clusters than tokens, or none\n  given:    65\n  accepted: 1 to 64"),
+        ({"k": 2.5}, "k is a whole number\n  given:    2.5\n  accepted: 1 to 64"),
         ({"k": 0}, "more clusters than tokens, or none"),
         ({"threshold": 1.5}, "threshold is a share of the tree's height\n  given:    1.5\n  accepted: 0 to 1"),
         ({"linkage": "wards"}, "unknown linkage\n  given:    'wards'\n.*\n  nearest:  ward"),

@@ -371,6 +371,15 @@ def test_a_finished_run_is_not_trained_again(whole, monkeypatch):
     assert small(whole.folder).log == whole.log
 
 
+def test_a_run_goes_on_though_its_recipe_is_described_in_other_words(whole, monkeypatch):
+    monkeypatch.setattr(Trainee, "step", lambda *_: pytest.fail("trained again"))
+    settings = json.loads((whole.folder / "recipe.json").read_text())
+    assert settings["about"]
+    (whole.folder / "recipe.json").write_text(json.dumps(settings | {"about": "as it was called before"}))
+    assert small(whole.folder).log == whole.log
+    assert json.loads((whole.folder / "recipe.json").read_text()) == settings
+
+
 def test_a_folder_belongs_to_one_run(whole):
     with pytest.raises(vt.StoreError, match=r"(?s)another training run.*with_structure=True, now False"):
         small(whole.folder, structure=False)

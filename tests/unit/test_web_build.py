@@ -52,6 +52,15 @@ def test_the_lock_file_names_no_registry():
     assert not [name for name, entry in lock["packages"].items() if "resolved" in entry]
 
 
+def test_the_lock_file_holds_every_package_that_another_may_ask_for():
+    """Those for other machines too, else `npm ci` refuses the file wherever it is not one of those it holds."""
+    packages = json.loads((WEB / "package-lock.json").read_text())["packages"]
+    held = {name.rpartition("node_modules/")[2] for name in packages}
+    kinds = ("dependencies", "devDependencies", "optionalDependencies")
+    asked = {name for entry in packages.values() for kind in kinds for name in entry.get(kind, {})}
+    assert asked <= held, f"missing: {sorted(asked - held)}; run `npm install --package-lock-only` in web/"
+
+
 @pytest.mark.skipif(shutil.which("node") is None, reason="needs Node to build again")
 @pytest.mark.skipif(not (WEB / "node_modules").is_dir(), reason="needs `npm ci` in web/ (make front)")
 def test_building_again_gives_the_same_bytes(tmp_path):

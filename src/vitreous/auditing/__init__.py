@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -21,12 +21,14 @@ from vitreous.auditing.effects import Effects, Parts, measure
 from vitreous.auditing.finding import AuditFinding as AuditFinding
 from vitreous.auditing.finding import AuditRow as AuditRow
 from vitreous.auditing.heads import Given, Head, check_labels, open_head
+from vitreous.auditing.objects import Masks, grown_masks
+from vitreous.auditing.overall import Overall as Overall
+from vitreous.auditing.overall import overall
 from vitreous.auditing.ranking import BETWEEN, OUTSIDE, WHOLE, Evidence, Ranked, Setting, rank, shuffled_alarms
 from vitreous.auditing.switch import BeforeAfter as BeforeAfter
 from vitreous.auditing.switch import SwitchOff as SwitchOff
 from vitreous.auditing.switch import group_names, logits_of
-from vitreous.baselines.masks import MaskModel, input_masks, object_masks
-from vitreous.errors import ImageError, ModelError, SettingsError
+from vitreous.errors import ModelError, SettingsError
 from vitreous.images import ImageSet
 from vitreous.models.subject import Subject
 from vitreous.subunits.layers import LinearLayer, find_layer
@@ -37,10 +39,7 @@ if TYPE_CHECKING:
     from vitreous.lenses.structure import StructureFinding
 
 PATCHES, TOP, CLUSTERS, SMALLEST = 16, 0.2, 12, 5  # patches a picture, share of instances, and the size of clusters
-SOFT = 64  # of a picture's side: the rim around an object
 CONTROLLED = 20  # first rows whose units are split at random for comparison
-
-Masks = Literal["masks", "instances", "boxes"] | MaskModel | Sequence[np.ndarray] | np.ndarray | None
 
 
 def audit(
@@ -89,7 +88,7 @@ def audit(
     layer = find_layer(subject, site)
     split_by = _split(subject, seen, layer, disentanglement, split, seed, progress)
     parts, names = _parts(layer, split_by)
-    where = _masks(subject, images, seen, masks, rim, progress)
+    where = grown_masks(subject, images, seen, masks, rim, progress)
     setting = Setting(tested, repeats, alpha, correction, seed)
     job = _Job(subject, read, seen, layer, where, setting, progress)
     y, _ = check_labels(seen)
@@ -144,7 +143,8 @@ class _Job:
     ) -> Evidence:
         """What suspicion rests on: pictures without the object where masks say what that is."""
         if self.masks is not None:
-            return Evidence(self.effects(parts, painted=True).beyond(levels), y, groups, OUTSIDE)
+            found = self.effects(parts, painted=True)
+            return Evidence(found.beyond(levels), y, groups, OUTSIDE, found.odds)
         return Evidence(whole.beyond(levels), y, groups, WHOLE if groups is None else BETWEEN)
 
     def finding(
@@ -160,6 +160,7 @@ class _Job:
         rows = ranked.rows(names, whole, effects, evidence)
         order, at = ranked.chosen, [row.target for row in rows]
         y = evidence.labels
+        asked: dict[str, Any] = {name: vars(self.setting)[name] for name in ("repeats", "alpha", "seed")}
         return AuditFinding(
             site=self.layer.site,
             basis=evidence.basis,
@@ -173,6 +174,7 @@ class _Job:
             ids=self.images.ids,
             groups=evidence.groups,
             accuracy=float((whole.logits.argmax(1) == y).mean()),
+            overall=None if evidence.odds is None else overall(evidence.odds, y, **asked),
             controls={},
             layer={
                 "site": self.layer.site,
@@ -297,50 +299,6 @@ def _parts(layer: LinearLayer, split: Disentanglement | None) -> tuple[Parts, li
     alone = np.diff(split.starts)[split.parents] == 1
     names = [(int(u), None if whole else int(k)) for u, k, whole in zip(owner, place, alone, strict=True)]
     return Parts(owner, *split.dense, ~split.dead), names
-
-
-def _masks(
-    subject: Subject, images: ImageSet, seen: ImageSet, masks: Masks, rim: int | None, progress: bool
-) -> np.ndarray | None:
-    """bool (picture, row, column) of the model's input, with the rim."""
-    if masks is None:
-        return None
-    if rim is not None and (isinstance(rim, bool) or not isinstance(rim, int) or rim < 0):
-        raise SettingsError("rim is a number of pixels", given=rim, accepted="0 or more")
-    assert subject.preprocess is not None
-    if isinstance(masks, str) or callable(masks):
-        found = object_masks(seen, masks, progress=progress)
-    else:
-        if len(masks) != len(images):
-            raise ImageError("one mask a picture", given=len(masks), accepted=str(len(images)))
-        by_id = dict(zip(images.ids, masks, strict=True))
-        found = [_fitting(np.asarray(by_id[name]), seen, name) for name in seen.ids]
-    placed = input_masks(found, subject.preprocess).astype(bool)
-    if not placed.any() or placed.all():
-        raise ImageError(
-            "masks tell the object from the rest", given="all pixels are " + ("object" if placed.any() else "ground")
-        )
-    return _grown(placed, max(1, round(max(placed.shape[1:]) / SOFT)) if rim is None else rim)
-
-
-def _grown(masks: np.ndarray, by: int) -> np.ndarray:
-    """All that lies within `by` pixels, by rows and by columns."""
-    from scipy.ndimage import maximum_filter
-
-    return maximum_filter(masks, (1, 2 * by + 1, 2 * by + 1)) if by else masks
-
-
-def _fitting(mask: np.ndarray, images: ImageSet, name: str) -> np.ndarray:
-    picture = images[name].image
-    if mask.shape != (picture.height, picture.width):
-        raise ImageError(
-            f"the mask of picture {name!r} is of another size",
-            given=mask.shape,
-            accepted=f"({picture.height}, {picture.width})",
-        )
-    if mask.dtype != bool and not np.isin(np.unique(mask), (0, 1)).all():
-        raise ImageError(f"the mask of picture {name!r} is not of 0 and 1", given=np.unique(mask)[:5].tolist())
-    return mask.astype(bool)
 
 
 def _described(

@@ -75,6 +75,11 @@ class Effects:
         return self.raw - np.einsum("pk,spck->spc", levels, self.slopes)
 
     @property
+    def odds(self) -> np.ndarray:
+        """(picture, class): log-odds."""
+        return log_odds(torch.from_numpy(self.logits)).numpy()
+
+    @property
     def activations(self) -> np.ndarray:
         """(picture, part): at the prefix token that classes read most, or the peak over patches if they read those."""
         weights = np.abs(self.slopes).mean((0, 1, 2))
@@ -114,7 +119,7 @@ def measure(
                 logits = head.logits(subject, x)
                 slopes = _slopes(logits, seen, layer)
             a = torch.nn.functional.linear(seen.rows.float(), weight, bias)
-            share = None if mask is None else _patch_share(mask, subject, a.shape[1] - prefix)
+            share = None if mask is None else patch_share(mask, subject, a.shape[1] - prefix)
             found.append((*_summed(a, slopes, owner, prefix), *_mapped(a[:, prefix:], share), logits))
             bar.update(len(at))
     stacked = (torch.cat(part).detach().cpu().numpy() for part in zip(*found, strict=True))
@@ -191,7 +196,7 @@ def _mapped(patches: Tensor, share: Tensor | None) -> tuple[Tensor, Tensor, Tens
     return peaks, inside, positive.sum(1) - inside
 
 
-def _patch_share(mask: Tensor, subject: Subject, patches: int) -> Tensor:
+def patch_share(mask: Tensor, subject: Subject, patches: int) -> Tensor:
     """(sample, patch): how much of a patch lies on the object."""
     from torch.nn.functional import adaptive_avg_pool2d
 

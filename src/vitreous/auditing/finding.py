@@ -11,6 +11,7 @@ import numpy as np
 
 from vitreous.auditing.effects import Parts
 from vitreous.auditing.heads import Head
+from vitreous.auditing.overall import Overall
 from vitreous.auditing.switch import LayerOff, SwitchOff
 from vitreous.errors import SettingsError, StoreError
 from vitreous.examination.files import read_arrays, write_arrays
@@ -18,7 +19,7 @@ from vitreous.finding import Finding, columns
 from vitreous.images import ImageSet
 from vitreous.models.subject import Subject
 
-FORMAT, VERSION, FILE = "vitreous audit", 1, "audit.npz"
+FORMAT, VERSION, FILE = "vitreous audit", 2, "audit.npz"
 AGAIN = "audit again: vt.audit(...).save(...)"
 
 
@@ -69,8 +70,10 @@ class AuditRow:
 class AuditFinding(Finding):
     """`rows`, most suspicious first; every part that was tested has one.
 
-    `basis` says what suspicion is measured on: "outside the object" (the object is painted over), "between groups"
-    (of one class), or "the whole picture", where a shortcut and a cause cannot be told apart.
+    `overall` is the model's own test, before any part (None without masks): it raises an alarm where a shortcut is
+    spread over too many parts for any one to be named. `basis` says what suspicion is measured on: "outside the object"
+    (the object is painted over), "between groups" (of one class), or "the whole picture", where a shortcut and a cause
+    cannot be told apart.
     `activations`, `effects` (picture, row): what each part gives, and what it adds to its class. `controls`: alarms
     with shuffled labels, the largest suspicion of random sub-units and of undivided units. `levels` (row, kind).
     """
@@ -87,6 +90,7 @@ class AuditFinding(Finding):
     ids: tuple[str, ...]
     groups: np.ndarray | None
     accuracy: float
+    overall: Overall | None
     controls: Mapping[str, float]
     layer: Mapping[str, Any]
     settings: Mapping[str, Any]
@@ -112,7 +116,8 @@ class AuditFinding(Finding):
 
     def facts(self) -> dict[str, Any]:
         found = {"site": self.site, "parts": len(self.rows), "alarms": len(self.alarms), "basis": self.basis}
-        return found | {"accuracy": self.accuracy}
+        whole = None if self.overall is None else self.overall.p
+        return found | {"accuracy": self.accuracy, "chance of the whole model": whole}
 
     def columns_of_rows(self) -> dict[str, Any]:
         """The rows of `records`, most suspicious first."""
@@ -192,7 +197,7 @@ class AuditFinding(Finding):
         about = {"format": FORMAT, "version": VERSION, "site": self.site, "basis": self.basis}
         about |= {"classes": list(self.classes), "rows": [_plain(asdict(row)) for row in self.rows]}
         about |= {"ids": list(self.ids), "accuracy": self.accuracy, "controls": _plain(self.controls)}
-        about |= {"layer": dict(self.layer)}
+        about |= {"layer": dict(self.layer), "overall": None if self.overall is None else asdict(self.overall)}
         about |= {"settings": dict(self.settings), "head": None if self.head is None else self.head.kind}
         arrays = {"owner": self.parts.owner, "weight": self.parts.weight, "bias": self.parts.bias}
         arrays |= {"levels": self.levels, "activations": self.activations, "effects": self.effects}
@@ -218,6 +223,7 @@ class AuditFinding(Finding):
             parts = Parts(arrays["owner"], arrays["weight"], arrays["bias"], np.ones(len(arrays["owner"]), bool))
             said = {name: about[name] for name in ("site", "basis", "accuracy", "controls", "layer", "settings")}
             said["controls"] = _numbers(said["controls"])
+            said["overall"] = None if about["overall"] is None else Overall(**about["overall"])
             kept: dict[str, Any] = {name: arrays[name] for name in ("levels", "activations", "effects", "labels")}
             kept |= {"groups": arrays.get("groups")}
             names, ids, kind = tuple(about["classes"]), tuple(about["ids"]), about["head"]

@@ -27,12 +27,16 @@ class Setting:
 
 @dataclass(frozen=True, eq=False)
 class Evidence:
-    """Effects (picture, part, class) that suspicion rests on, of pictures with these `labels` and `groups`."""
+    """Effects (picture, part, class) that suspicion rests on, of pictures with these `labels` and `groups`.
+
+    `odds` (picture, class) are the model's own log-odds on pictures whose object is painted over.
+    """
 
     effects: np.ndarray
     labels: np.ndarray
     groups: np.ndarray | None
     basis: str
+    odds: np.ndarray | None = None
 
     @property
     def own(self) -> np.ndarray:

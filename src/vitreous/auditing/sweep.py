@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import reduce
 from operator import add
 from typing import Any, Literal
@@ -16,6 +16,7 @@ from vitreous.auditing import audit
 from vitreous.auditing.effects import log_odds
 from vitreous.auditing.finding import AuditFinding, AuditRow
 from vitreous.auditing.heads import Given, open_head
+from vitreous.auditing.overall import Overall
 from vitreous.auditing.switch import SwitchOff, logits_of
 from vitreous.errors import SettingsError
 from vitreous.evidence.suspicion import difference
@@ -51,6 +52,12 @@ class AuditSweep(Finding):
     @property
     def alarms(self) -> tuple[tuple[str, AuditRow], ...]:
         return tuple((site, row) for site, row in self.rows if row.alarm)
+
+    @property
+    def overall(self) -> Overall | None:
+        """The model's own test, once for all layers and at the whole alpha; None without masks."""
+        first, alpha = self._first.overall, sum(float(one.settings["alpha"]) for one in self.findings)
+        return None if first is None else replace(first, alarm=first.p <= alpha * (1 + 1e-9) and first.suspicion > 0)
 
     def facts(self) -> dict[str, Any]:
         found = {"layers": len(self.findings), "parts": len(self.rows), "alarms": len(self.alarms)}

@@ -40,7 +40,6 @@ CLASS_TOKEN = (
     "the maps are taken from what enters block {0}, the last place where patches matter"
 )
 
-
 METHODS = {"Grad-CAM++": True, "Grad-CAM": False}  # by name: whether the weights are those of Eq. 6
 
 
@@ -148,7 +147,7 @@ def gradcams(
     check_classifier(subject)
     if not methods or (wrong := [name for name in methods if name not in METHODS]):
         raise SettingsError("no such method", given=wrong if methods else "none", accepted=tuple(METHODS))
-    index = _block(subject, block)
+    index = subject.block_number(block)
     samples = count_of(inputs)
     site = f"blocks.{index}.resid.out"
     notes: tuple[str, ...] = ()
@@ -180,12 +179,6 @@ def gradcams(
         )
         for method, maps in cams.items()
     }
-
-
-def _block(subject: Subject, block: int) -> int:
-    if not -subject.depth <= block < subject.depth:
-        raise SettingsError("no such block", given=block, accepted=f"{-subject.depth} to {subject.depth - 1}")
-    return range(subject.depth)[block]
 
 
 def _grid(subject: Subject, seen: Size, block: int, patches: int) -> Grid:

@@ -107,7 +107,8 @@ def _maps(
     batch_size: int,
     progress: bool,
 ) -> TokenMaps:
-    index = _block(subject, block)
+    _refuse_no_attention(subject)
+    index = subject.block_number(block)
     if settings["own"] not in OWN:
         raise SettingsError("unknown own", given=settings["own"], accepted=OWN)
     given = inputs_of(subject, images, size)
@@ -133,13 +134,10 @@ def _maps(
     )  # fmt: skip
 
 
-def _block(subject: Subject, block: int) -> int:
+def _refuse_no_attention(subject: Subject) -> None:
     if not subject.family.attention:
         raise ModelError(
             f"{subject.name} has no attention to follow",
             given=subject.family.name,
             remedy="a vision transformer or a language model; vt.gradcam explains classes of any model",
         )
-    if not -subject.depth <= block < subject.depth:
-        raise SettingsError("no such block", given=block, accepted=f"{-subject.depth} to {subject.depth - 1}")
-    return range(subject.depth)[block]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -10,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import numpy as np
 import typer
 
-from vitreous.cli.options import Device, Json, Seed, app, open_pictures, plain_errors
+from vitreous.cli.options import Device, Json, Seed, app, open_pictures, plain_errors, say
 from vitreous.errors import SettingsError
 
 if TYPE_CHECKING:
@@ -52,11 +51,8 @@ def ncut(
     files = sorted(path.name for path in out.iterdir())
     facts = {"nodes": len(spectral), "method": spectral.method, "models": list(opened), "folder": str(out)}
     facts |= {"eigenvalues": [round(float(value), 5) for value in spectral.eigenvalues], "files": files}
-    if as_json:
-        typer.echo(json.dumps(facts, indent=1))
-    else:
-        typer.echo(f"{len(spectral):,} patches of {', '.join(opened)}, {spectral.method}")
-        typer.echo(f"report: {page.resolve()}")
+    said = f"{len(spectral):,} patches of {', '.join(opened)}, {spectral.method}"
+    say(facts, f"{said}\nreport: {page.resolve()}", as_json)
 
 
 @app.command()
@@ -96,7 +92,7 @@ def align(
         )
     score = {name: round(value, 4) for name, value in found.means().items()}
     facts = {"folder": str(out), "layers": len(found.slots), "epochs": len(found.log), "held-out R2": score}
-    typer.echo(json.dumps(facts, indent=1) if as_json else f"{found!r}\nreport: {page.resolve()}")
+    say(facts, f"{found!r}\nreport: {page.resolve()}", as_json)
 
 
 def _open(folders: list[Path]) -> dict[str, Store]:

@@ -29,12 +29,14 @@ from vitreous.errors import ImageError, SettingsError
 if TYPE_CHECKING:
     from vitreous.auditing import SwitchOff
     from vitreous.auditing.folder import AuditAbout
+    from vitreous.auditing.places import PlacesFinding
     from vitreous.auditing.sweep import AuditSweep
     from vitreous.images import ImageSet
     from vitreous.models.subject import Subject
 
 LISTED = 12  # rows that are printed
 SITE = "blocks.-1.mlp.out"
+PLACES = "places.safetensors"
 
 
 @app.command()
@@ -56,6 +58,9 @@ def audit(
     ] = None,
     subunits: Annotated[Path | None, typer.Option(help="Folder that `disentangle` wrote.")] = None,
     units: Annotated[bool, typer.Option("--units", help="Whole units; nothing is split.")] = False,
+    places: Annotated[
+        bool, typer.Option("--places", help="Kinds of places beside the object too; with masks.")
+    ] = False,
     tested: Annotated[int, typer.Option(help="Parts of a layer that are tested.")] = 256,
     confirm: Annotated[int, typer.Option(help="First parts that are taken out for real.")] = 8,
     repeats: Annotated[int, typer.Option(help="Exchanges of labels of the test.")] = 10_000,
@@ -79,14 +84,19 @@ def audit(
         asked["targets"] = None if targets is None else parse_numbers("targets", targets)
         asked |= {"train": None if train is None else open_images(train, subject, split, seed)}
         asked |= {"masks": _masks(masks, images), "groups": _groups(groups, images)} | _parts(subunits, units)
+        found = _places(subject, images, asked, masks) if places else None
         sweep = _audited(subject, images, site or [SITE], asked)
         chosen = _chosen(sweep, off)
         about = _about(sweep, chosen, (model, weights, parse_settings(settings)), (data, split), seed, alpha)
         patch, page = _written(sweep, about, out)
+        (out / PLACES).unlink(missing_ok=True)
+        if found is not None and found.alarm:
+            found.switch_off().save(out / PLACES)
     if as_json:
-        typer.echo(json.dumps(_facts(sweep, about, patch, out, page), indent=1))
+        typer.echo(json.dumps(_facts(sweep, about, patch, out, page) | {"places": _of_places(found)}, indent=1))
     else:
         _said(sweep, patch, out, page)
+        _said_places(found, out)
 
 
 def _opened(
@@ -154,6 +164,51 @@ def _audited(subject: Subject, images: ImageSet, sites: list[str], asked: dict[s
     return vt.audit_sites(subject, images, names, **asked)
 
 
+def _places(subject: Subject, images: ImageSet, asked: dict[str, Any], masks: str | None) -> PlacesFinding:
+    """Learned from the probe's pictures where these have masks of their own, or from half of those that are audited."""
+    import vitreous as vt
+    from vitreous.baselines.masks import GIVEN
+
+    names = ("masks", "head", "train", "targets", "repeats", "alpha", "correction", "seed", "progress")
+    look = asked["train"] if masks in GIVEN else None
+    return vt.audit_places(subject, images, look=look, **{name: asked[name] for name in names})
+
+
+def _of_places(found: PlacesFinding | None) -> dict[str, Any] | None:
+    from dataclasses import asdict
+
+    if found is None:
+        return None
+    said = {"site": found.site, "alarm": found.alarm, "overall": asdict(found.overall)}
+    said |= {"together": asdict(found.together), "left": found.left, "rows": [asdict(row) for row in found.rows]}
+    if found.alarm:
+        table = found.switch_off().before_after(found.subject, found.images, head=found.head)
+        said |= {"before_after": asdict(table)}
+    return said
+
+
+def _said_places(found: PlacesFinding | None, out: Path) -> None:
+    from vitreous.cli.text import print_table
+
+    if found is None:
+        return
+    title = f"places at {found.site}: {'alarm' if found.alarm else 'no alarm'} (chance {found.together.p:.4f})"
+    rows = [
+        {
+            "speaks for": found.classes[row.target],
+            "suspicion": round(row.suspicion, 3),
+            "chance": round(row.corrected, 4),
+        }
+        | {"found beside the object": f"{row.fires:.0%}", "in other classes": f"{row.elsewhere:.0%}"}
+        for row in found.rows
+    ]
+    print_table(title, rows)
+    if found.alarm:
+        table = found.switch_off().before_after(found.subject, found.images, head=found.head)
+        typer.echo(f"\nplaces switched off, right decisions before and after:\n{table}")
+        typer.echo(f"\npatch: {(out / PLACES).resolve()}")
+
+
 def _chosen(sweep: AuditSweep, off: str | None) -> tuple[tuple[str, int], ...]:
     """(site, id) of what is switched off: what was asked for, or alarms; of one layer all, of several as many as do."""
     sites = [finding.site for finding in sweep.findings]
@@ -212,6 +267,12 @@ def _answer(sweep: AuditSweep) -> str:
     return answer_for([row.target for _, row in sweep.alarms], len(sweep.rows), first.classes, first.basis)
 
 
+def _of_whole(sweep: AuditSweep) -> str:
+    from vitreous.views.audit_page import of_whole
+
+    return of_whole(sweep.overall, sweep.findings[0].classes, len(sweep.alarms))
+
+
 def _rows(sweep: AuditSweep) -> list[dict[str, Any]]:
     classes = sweep.findings[0].classes
     return [
@@ -232,6 +293,7 @@ def _facts(sweep: AuditSweep, about: AuditAbout, patch: SwitchOff | None, out: P
     }
     facts = {"answer": _answer(sweep), "basis": first.basis, "accuracy": first.accuracy, "alarms": len(sweep.alarms)}
     facts |= {"parts": len(sweep.rows), "rows": _rows(sweep), "controls": controls, "off": about.off}
+    facts |= {"overall": None if sweep.overall is None else asdict(sweep.overall)}
     facts |= {"before_after": None if patch is None else asdict(patch.effect)}
     return facts | {"folder": str(out), "page": str(page)}
 
@@ -247,6 +309,8 @@ def _said(sweep: AuditSweep, patch: SwitchOff | None, out: Path, page: Path) -> 
     title = f"{len(sweep.alarms)} alarms in {len(sweep.rows)} parts; suspicion measured on {first.basis}"
     print_table(title, rows)
     typer.echo(_answer(sweep))
+    if whole := _of_whole(sweep):
+        typer.echo(whole)
     if patch is not None:
         typer.echo(f"\n{len(patch)} parts switched off, right decisions before and after:\n{patch.effect}")
         typer.echo(f"\npatch: {(out / PATCH).resolve()}")

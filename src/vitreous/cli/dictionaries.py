@@ -13,13 +13,15 @@ from vitreous.cli.options import (
     Device,
     EngineOption,
     Json,
+    Model,
     Settings,
     Split,
+    SplitSite,
     Weights,
     app,
+    load_model,
     open_data,
     parse_numbers,
-    parse_settings,
     plain_errors,
 )
 from vitreous.errors import SettingsError
@@ -30,10 +32,10 @@ if TYPE_CHECKING:
 
 @app.command("compare-dictionaries")
 def compare_dictionaries(
-    model: Annotated[str, typer.Argument(help="Such as timm:vit_small_patch14_dinov2 or bundled:scenes-text.")],
+    model: Model,
     data: Annotated[str, typer.Argument(help="What `record` takes: methods are made from it.")],
     out: Annotated[Path, typer.Option(help="Folder for rows, dictionaries and a page; the same folder goes on.")],
-    site: Annotated[str, typer.Option(help="mlp.out, attn.out, .q, .k, .v, or a layer's path.")] = "blocks.-1.mlp.out",
+    site: SplitSite = "blocks.-1.mlp.out",
     methods: Annotated[str, typer.Option(help="'all', or names of rows, e.g. backbone,topk,elude.")] = "all",
     evaluate: Annotated[str, typer.Option(help="A share of the data to hold out, or other data.")] = "0.25",
     judge: Annotated[str | None, typer.Option(help="Another model, whose embedding judges units.")] = None,
@@ -61,7 +63,7 @@ def compare_dictionaries(
     from vitreous.dictionary_comparison import hold_out
 
     with plain_errors():
-        subject = vt.load(model, weights=weights, device=device, **parse_settings(settings))
+        subject = load_model(model, weights, settings, device)
         source = open_data(data, subject, split, "raise", 0)
         share = _share(evaluate)
         train, held = hold_out(source, share) if share else (source, open_data(evaluate, subject, split, "raise", 1))

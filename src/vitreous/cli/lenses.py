@@ -13,13 +13,15 @@ from vitreous.cli.options import (
     Device,
     EngineOption,
     Json,
+    Model,
     Seed,
     Settings,
+    SplitSite,
     Weights,
     app,
+    load_model,
     open_data,
     parse_numbers,
-    parse_settings,
     plain_errors,
 )
 from vitreous.errors import SettingsError
@@ -79,10 +81,10 @@ def structure(
 
 @app.command()
 def disentangle(
-    model: Annotated[str, typer.Argument(help="Such as timm:vit_small_patch14_dinov2 or bundled:scenes-text.")],
+    model: Model,
     data: Annotated[str, typer.Argument(help="What `record` takes, or the folder of a store with what enters SITE.")],
     out: Annotated[Path, typer.Option(help="Folder for the finding; the same folder goes on.")],
-    site: Annotated[str, typer.Option(help="mlp.out, attn.out, .q, .k, .v, or a layer's path.")] = "blocks.-1.mlp.out",
+    site: SplitSite = "blocks.-1.mlp.out",
     units: Annotated[str, typer.Option(help="'all', or numbers of units, e.g. 0,1,2.")] = "all",
     top_k: Annotated[int | None, typer.Option(help="Strongest instances of a unit.")] = None,
     tokens: Annotated[str, typer.Option(help="'all', or how many random tokens a sample.")] = "2",
@@ -103,7 +105,7 @@ def disentangle(
     from vitreous.places import is_remote
 
     with plain_errors():
-        subject = vt.load(model, weights=weights, device=device, **parse_settings(settings))
+        subject = load_model(model, weights, settings, device)
         stored = is_remote(data) or (Path(data) / "manifest.json").is_file()
         source = vt.Store.open(data) if stored else open_data(data, subject, None, "raise", seed)
         asked: dict[str, Any] = {"top_k": top_k, "min_cluster_size": min_cluster_size, "expansion": expansion}

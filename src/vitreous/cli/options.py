@@ -24,6 +24,8 @@ app = typer.Typer(
     help="Makes transformers transparent: what units, sub-units, tokens and layers stand for, with the evidence.",
 )
 
+Model = Annotated[str, typer.Argument(help="Such as timm:vit_small_patch14_dinov2 or bundled:scenes-text.")]
+SplitSite = Annotated[str, typer.Option(help="mlp.out, attn.out, .q, .k, .v, or a layer's path.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")]
 Seed = Annotated[int, typer.Option(help="Seed of every random choice.")]
 Device = Annotated[str, typer.Option(help="auto, cpu, cuda or mps.")]
@@ -84,6 +86,18 @@ def parse_settings(pairs: list[str] | None) -> dict[str, Any]:
         except json.JSONDecodeError:
             settings[key] = value
     return settings
+
+
+def load_model(model: str, weights: str | None, settings: list[str] | None, device: str) -> Subject:
+    """The model that a command's own options ask for."""
+    import vitreous as vt
+
+    return vt.load(model, weights=weights, device=device, **parse_settings(settings))
+
+
+def say(facts: dict[str, Any], line: str, as_json: bool) -> None:
+    """What a command found: facts for programs, or a line for people."""
+    typer.echo(json.dumps(facts, indent=1) if as_json else line)
 
 
 def parse_numbers(what: str, text: str) -> list[int] | None:

@@ -13,11 +13,13 @@ from vitreous.cli.options import (
     Device,
     EngineOption,
     Json,
+    Model,
     Seed,
     Settings,
     Split,
     Weights,
     app,
+    load_model,
     open_data,
     parse_settings,
     plain_errors,
@@ -95,7 +97,7 @@ def sites(
 
 @app.command()
 def record(
-    model: Annotated[str, typer.Argument(help="Such as timm:vit_small_patch14_dinov2 or bundled:scenes-text.")],
+    model: Model,
     data: Annotated[str, typer.Argument(help="Folder, zip, picture, scenes:N, LAYOUT:ROOT, or a .txt file of texts.")],
     out: Annotated[str, typer.Option(help="Folder for the store, or an address such as s3://bucket/store.")],
     sites: Annotated[list[str] | None, typer.Option("--site", help="Site or glob; may be repeated.")] = None,
@@ -117,10 +119,9 @@ def record(
     """Records activations into a store. Killed and run again, it goes on and ends with the same bytes."""
     from vitreous.cli.text import print_store, store_facts
     from vitreous.recording import record as record_into
-    from vitreous.subjects import load
 
     with plain_errors():
-        subject = load(model, weights=weights, device=device, **parse_settings(settings))
+        subject = load_model(model, weights, settings, device)
         for note in subject.notes:
             typer.echo(note, err=True)
         if tokens != "all" and not tokens.isdigit():

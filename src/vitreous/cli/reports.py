@@ -20,6 +20,7 @@ from vitreous.cli.options import (
     parse_numbers,
     parse_settings,
     plain_errors,
+    say,
 )
 
 
@@ -89,4 +90,4 @@ def report(
         )
     size = path.stat().st_size if single_file else sum(p.stat().st_size for p in out.rglob("*") if p.is_file())
     facts = {"report": str(path), "bytes": size}
-    typer.echo(json.dumps(facts, indent=1) if as_json else f"{path}  ({size / 1e6:.1f} MB): open it in any browser")
+    say(facts, f"{path}  ({size / 1e6:.1f} MB): open it in any browser", as_json)

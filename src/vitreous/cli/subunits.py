@@ -18,9 +18,10 @@ from vitreous.cli.options import (
     Settings,
     Weights,
     app,
+    load_model,
     open_images,
-    parse_settings,
     plain_errors,
+    say,
 )
 from vitreous.errors import SettingsError
 
@@ -143,7 +144,7 @@ def steer(
     facts = {"subunits": len(steering.subunits), "pictures": len(before), "first_changes": moved, "file": str(out)}
     facts["largest_change"] = float(abs(after - before).max())
     said = f"{len(steering.subunits)} sub-units steered; what is said first changes for {moved} of {len(before)}: {out}"
-    typer.echo(json.dumps(facts, indent=1) if as_json else said)
+    say(facts, said, as_json)
 
 
 @app.command()
@@ -188,7 +189,7 @@ def judge(
         else:
             judges = [_chat(text, key_variable) for text in endpoint or []]
             ranking = vt.llm_rank(tops, images, judges, journal=journal, pairs=pairs, seed=seed, progress=progress)
-    typer.echo(json.dumps(ranking.as_json(), indent=1) if as_json else ranking.table())
+    say(ranking.as_json(), ranking.table(), as_json)
 
 
 # -- what the commands share
@@ -200,7 +201,7 @@ def _opened(
     import vitreous as vt
 
     finding = vt.Disentanglement.load(folder)
-    subject = vt.load(model, weights=weights, device=device, **parse_settings(settings))
+    subject = load_model(model, weights, settings, device)
     return subject, open_images(data, subject, None, seed), finding
 
 

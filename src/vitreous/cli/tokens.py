@@ -13,13 +13,15 @@ from vitreous.cli.options import (
     Device,
     EngineOption,
     Json,
+    Model,
     Seed,
     Settings,
     Weights,
     app,
+    load_model,
     open_data,
-    parse_settings,
     plain_errors,
+    say,
 )
 from vitreous.errors import SettingsError
 
@@ -28,7 +30,6 @@ if TYPE_CHECKING:
     from vitreous.models.subject import Subject
     from vitreous.views.panels import Page
 
-Model = Annotated[str, typer.Argument(help="Such as timm:vit_small_patch14_dinov2 or bundled:scenes-text.")]
 Data = Annotated[str, typer.Argument(help="What `record` takes: pictures, or a file with one text a line.")]
 Target = Annotated[str, typer.Option(help="sum or energy of a token.")]
 Order = Annotated[str, typer.Option(help="rollout or printed.")]
@@ -62,7 +63,7 @@ def tokens(
     import vitreous as vt
 
     with plain_errors():
-        subject = vt.load(model, weights=weights, device=device, **parse_settings(settings))
+        subject = load_model(model, weights, settings, device)
         if summary is not None:
             return _context(subject, data, summary, _numbers(block)[-1], out, target, as_json)
         source = open_data(data, subject, None, "raise", seed)
@@ -108,7 +109,7 @@ def segment(
     from vitreous.views.token_page import segment_page
 
     with plain_errors():
-        subject = vt.load(model, weights=weights, device=device, **parse_settings(settings))
+        subject = load_model(model, weights, settings, device)
         images: Any = open_data(data, subject, None, "raise", seed)
         asked: dict[str, Any] = {"target": target, "order": order, "size": size, "dtype": dtype}
         maps = vt.token_maps(subject, images, block, engine=engine, progress=sys.stderr.isatty(), **asked)
@@ -168,12 +169,9 @@ def _write(page: Page, out: Path, command: str, said: dict[str, Any], seed: int,
 
 
 def _say(facts: dict[str, Any], line: str, as_json: bool) -> None:
-    if as_json:
-        typer.echo(json.dumps(facts, indent=1))
-        return
     files = facts["files"]
     shown = ", ".join(files[:6]) + (f" and {len(files) - 6} more" if len(files) > 6 else "")
-    typer.echo(f"{line}\n{Path(facts['folder']).resolve()}: {shown}")
+    say(facts, f"{line}\n{Path(facts['folder']).resolve()}: {shown}", as_json)
 
 
 def _numbers(text: str) -> list[int]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager, contextmanager
@@ -110,8 +111,6 @@ def _dictionary(bench: Bench, kind: str) -> Method:
         folder.mkdir(parents=True, exist_ok=True)
         replace_file(folder / "trained.json", json_bytes(said))
         dictionary.save(folder)  # its configuration comes last: a folder that has it is whole
-    import json
-
     said = json.loads((folder / "trained.json").read_bytes())
     dictionary = Dictionary.load(folder, bench.subject.device)
 
@@ -149,8 +148,6 @@ def _train(bench: Bench, kind: str) -> tuple[Dictionary, dict[str, Any]]:
 
 def _finding(bench: Bench) -> tuple[Disentanglement, float]:
     """The split layer and how long it took; both are kept, because the control needs them too."""
-    import json
-
     folder, asked = bench.folder / f"elude-{bench.seed}", bench.settings
     clock = bench.folder / f"elude-{bench.seed}.json"
     began = time.perf_counter()

@@ -13,7 +13,7 @@ import numpy as np
 
 from vitreous.dictionary_comparison.activations import Data, batches, looked_at, pooled
 from vitreous.errors import SettingsError
-from vitreous.evidence.faithfulness import Probe, accuracy, fit_probe
+from vitreous.evidence.faithfulness import RidgeProbe, accuracy, fit_ridge_probe
 from vitreous.hooks import evaluating
 from vitreous.texts import TextSet
 
@@ -98,7 +98,7 @@ def _classes(subject: Subject, evaluate: Data, head: Head | None) -> Reader:
 # what a reader does stands in functions of their own, which can be sent to worker processes
 
 
-def _by_probe(probe: Probe, labels: np.ndarray, kept: np.ndarray) -> float:
+def _by_probe(probe: RidgeProbe, labels: np.ndarray, kept: np.ndarray) -> float:
     return accuracy(probe.predict(kept), labels)
 
 
@@ -143,14 +143,14 @@ def _surprise(judged: np.ndarray, kept: np.ndarray) -> float:
     return float(-kept[..., 0][judged].mean())
 
 
-def _fitted(subject: Subject, train: Data, path: Path, progress: bool) -> Probe:
+def _fitted(subject: Subject, train: Data, path: Path, progress: bool) -> RidgeProbe:
     if not path.exists():
-        probe = fit_probe(features(subject, train, progress), train.labels)  # type: ignore[arg-type]
+        probe = fit_ridge_probe(features(subject, train, progress), train.labels)  # type: ignore[arg-type]
         draft = path.with_name("draft.npz")
         np.savez(draft, weight=probe.weight, bias=probe.bias, classes=probe.classes)
         draft.replace(path)
     with np.load(path) as stored:
-        return Probe(stored["weight"], stored["bias"], stored["classes"])
+        return RidgeProbe(stored["weight"], stored["bias"], stored["classes"])
 
 
 def features(subject: Subject, data: Data, progress: bool, what: str = "features") -> np.ndarray:

@@ -50,10 +50,16 @@ def bootstrap(
     level: float = LEVEL,
     repeats: int = REPEATS,
     seed: int = 0,
+    centred: bool = False,
 ) -> Estimate:
-    """Any statistic of positions (sample,), which may hold one position several times."""
-    drawn = [statistic(rows) for block in draws(samples, repeats, seed) for rows in block]
-    return interval(float(statistic(np.arange(samples))), np.array(drawn, np.float64), samples, level)
+    """Any statistic of positions (sample,), which may hold one position several times.
+
+    A statistic that chooses something to suit its samples is larger on draws, which hold fewer different ones.
+    `centred` takes this off: as far as the middle of the draws lies from the value.
+    """
+    value = float(statistic(np.arange(samples)))
+    drawn = np.array([statistic(rows) for block in draws(samples, repeats, seed) for rows in block], np.float64)
+    return interval(value, drawn + (value - np.median(drawn)) if centred else drawn, samples, level)
 
 
 def draws(samples: int, repeats: int, seed: int) -> list[np.ndarray]:

@@ -86,7 +86,7 @@ def head_accuracy(head: Callable[[Any], Any], features: Iterable[Any], labels: S
 
 
 @dataclass(frozen=True, eq=False)
-class Probe:
+class RidgeProbe:
     """A linear classifier: `weight` float64 (channel, class), `bias` (class,), `classes` the label of each."""
 
     weight: np.ndarray
@@ -103,7 +103,7 @@ class Probe:
         return self.classes[(x @ self.weight + self.bias).argmax(1)]
 
 
-def fit_probe(features: Any, labels: Sequence[int] | np.ndarray, *, ridge: float = 1e-3) -> Probe:
+def fit_ridge_probe(features: Any, labels: Sequence[int] | np.ndarray, *, ridge: float = 1e-3) -> RidgeProbe:
     """Least squares to one column a class, with a penalty of `ridge` times the mean variance of a channel.
 
     Closed form: nothing to tune or to draw, the same inputs give the same probe.
@@ -122,7 +122,7 @@ def fit_probe(features: Any, labels: Sequence[int] | np.ndarray, *, ridge: float
     gram = centred.T @ centred / len(x)
     gram[np.diag_indices_from(gram)] += ridge * max(float(np.trace(gram)) / len(gram), np.finfo(np.float64).tiny)
     weight = np.linalg.solve(gram, centred.T @ (target - share) / len(x))
-    return Probe(weight, share - mean @ weight, classes)
+    return RidgeProbe(weight, share - mean @ weight, classes)
 
 
 def _array(values: Any) -> np.ndarray:

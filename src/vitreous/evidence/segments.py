@@ -17,7 +17,7 @@ Classes that a picture, or for the data set no picture, has are left out of the 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -85,7 +85,8 @@ class OverDataset:
 
     `confusion` int64 (sample, cluster, class) are pixels; its last cluster holds those in none. `pairs` int (class,) is
     the cluster of each class, -1 for none; `iou` (class,) is NaN where no picture has the class. Intervals are over
-    pictures, paired anew in each draw.
+    pictures, paired anew in each draw. A draw lacks a third of the pictures, so that pairs suit it better and rare
+    classes are missing: intervals are centred on the value.
     """
 
     confusion: np.ndarray
@@ -118,7 +119,10 @@ class OverDataset:
     def _estimate(
         self, score: Callable[[np.ndarray, np.ndarray, np.ndarray], float], settings: dict[str, Any]
     ) -> Estimate:
-        return bootstrap(lambda at: score(*_paired(self.confusion[at].sum(0), self.by)[1:]), len(self), **settings)
+        of = bootstrap(
+            lambda at: score(*_paired(self.confusion[at].sum(0), self.by)[1:]), len(self), centred=True, **settings
+        )
+        return replace(of, low=max(of.low, 0.0), high=min(of.high, 1.0))
 
 
 def per_image(

@@ -325,8 +325,6 @@ def _inside(name: Any) -> str:
 
 
 def _entry(one: Mapping[str, Any]) -> ModelEntry:
-    steps = one["preprocess"]
-    resize = steps["resize"]
     return ModelEntry(
         _inside(one["name"]),
         str(one["source"]),
@@ -339,15 +337,7 @@ def _entry(one: Mapping[str, Any]) -> ModelEntry:
         Grid(*map(int, one["grid"])),
         tuple(map(str, one["prefix"])),
         tuple(map(int, one["blocks"])),
-        Preprocess(
-            Size(*steps["size"]),
-            int(resize) if isinstance(resize, int) else Size(*resize),
-            tuple(steps["mean"]),
-            tuple(steps["std"]),
-            steps["interpolation"],
-            steps["source"],
-            steps["rounding"],
-        ),
+        Preprocess(**one["preprocess"]),
     )
 
 

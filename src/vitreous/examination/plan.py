@@ -147,14 +147,13 @@ def _load(
 ) -> list[tuple[Subject, str | None]]:
     from vitreous.subjects import load
 
-    given = [subjects] if isinstance(subjects, str | Subject) else list(subjects)
-    if not given:
+    if not subjects:
         raise SettingsError("nothing to examine", accepted="one model or more")
-    files_of = [None] * len(given) if weights is None else [None if w is None else str(w) for w in weights]
-    if len(files_of) != len(given):
-        raise SettingsError("one weights file a model", given=f"{len(files_of)} for {len(given)} models")
+    files_of = [None] * len(subjects) if weights is None else [None if w is None else str(w) for w in weights]
+    if len(files_of) != len(subjects):
+        raise SettingsError("one weights file a model", given=f"{len(files_of)} for {len(subjects)} models")
     found = []
-    for one, file in zip(given, files_of, strict=True):
+    for one, file in zip(subjects, files_of, strict=True):
         subject = one if isinstance(one, Subject) else load(one, weights=file, device=device, **settings)
         if subject.preprocess is None:
             raise ModelError("pictures are examined, and this model takes text", given=subject.name)
@@ -173,9 +172,7 @@ def _asked(
 ) -> Asked:
     """Without `units` all units of a block; else these, or so many, drawn by the seed."""
     wanted = hidden_blocks(subject.depth) if blocks is None else blocks
-    if wrong := [b for b in wanted if not -subject.depth <= b < subject.depth]:
-        raise SettingsError("no such block", given=wrong[0], accepted=f"{-subject.depth} to {subject.depth - 1}")
-    numbers = tuple(sorted({range(subject.depth)[b] for b in wanted}))
+    numbers = tuple(sorted({subject.block_number(block) for block in wanted}))
     which = {}
     for block in numbers:
         count = find_layer(subject, f"blocks.{block}.mlp.out").count

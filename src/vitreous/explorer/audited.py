@@ -18,7 +18,7 @@ from vitreous.explorer.album import KEPT_SIDE, NotThereError, seen_box
 from vitreous.explorer.answers import as_json, eight_bits, sized, text_of
 from vitreous.explorer.workers import Flight, Worker
 from vitreous.views.audit_cards import direction, part_maps
-from vitreous.views.audit_page import MEANS, SHOULD, answer_for, limits
+from vitreous.views.audit_page import MEANS, SHOULD, answer_for, limits, of_whole
 
 if TYPE_CHECKING:
     from vitreous.auditing.finding import AuditFinding, AuditRow
@@ -76,6 +76,7 @@ class Audited:
         rows = enumerate(sweep.rows)
         listed = [(site, row) for k, (site, row) in rows if k < LISTED or row.alarm or (site, row.id) in off]
         alarms = [row.target for _, row in sweep.alarms]
+        whole = of_whole(sweep.overall, first.classes, len(alarms))
         shared = [f"{len(said.sites)} layers were audited and share the alpha of {said.alpha:g} evenly."]
         return as_json(
             {
@@ -86,7 +87,7 @@ class Audited:
                 "accuracy": first.accuracy,
                 "classes": list(first.classes),
                 "basis": first.basis,
-                "answer": answer_for(alarms, len(sweep.rows), first.classes, first.basis),
+                "answer": f"{answer_for(alarms, len(sweep.rows), first.classes, first.basis)} {whole}".strip(),
                 "means": MEANS[first.basis],
                 "limits": (shared if len(said.sites) > 1 else []) + list(limits(first)),
                 "groups": "given" if first.groups is not None else "proposed",

@@ -13,11 +13,14 @@ partial sum is ever rounded, and a part is within K last places of the formula's
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from vitreous.errors import SettingsError
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 RHOS = tuple(round(0.05 * step, 2) for step in range(1, 21))
 
@@ -31,7 +34,7 @@ class Split(NamedTuple):
 
 
 def split_weights(
-    weight: np.ndarray, bias: float, representatives: np.ndarray, rho: float
+    weight: np.ndarray | Tensor, bias: float | Tensor, representatives: np.ndarray | Tensor, rho: float
 ) -> tuple[np.ndarray, np.ndarray]:
     """Weight (input,) and bias of one unit -> weights (sub-unit, input) and biases (sub-unit,), eq. 3 to 5.
 
@@ -41,9 +44,9 @@ def split_weights(
     >>> weights, biases = vt.split_weights(weight, bias, representatives, rho=0.5)
     >>> assert (sum(weights) == weight).all() and sum(biases) == bias
     """
-    weight = _vector(weight)
+    weight, bias = _vector(weight), float(_array(bias))
     if not np.isfinite(bias):
-        raise SettingsError("the bias is not finite", given=float(bias))
+        raise SettingsError("the bias is not finite", given=bias)
     return divide(weight, bias, winners(_checked(representatives, len(weight)), rho))
 
 
@@ -138,8 +141,8 @@ def _home_less_abroad(active: np.ndarray) -> float:
 # -- what was given
 
 
-def _vector(weight: np.ndarray) -> np.ndarray:
-    weight = np.asarray(weight)
+def _vector(weight: Any) -> np.ndarray:
+    weight = _array(weight)
     if weight.ndim != 1 or weight.dtype.kind != "f":
         raise SettingsError("the weight of one unit is floats (input,)", given=f"{weight.dtype} {weight.shape}")
     if not np.isfinite(weight).all():
@@ -147,8 +150,18 @@ def _vector(weight: np.ndarray) -> np.ndarray:
     return weight.astype(np.float32) if weight.dtype.itemsize < 4 else weight
 
 
-def _checked(representatives: np.ndarray, inputs: int) -> np.ndarray:
-    given = np.asarray(representatives)
+def _array(given: Any) -> np.ndarray:
+    """Of an array, or a tensor, which may be a model's own parameter on any device and in bfloat16."""
+    from torch import Tensor
+
+    if isinstance(given, Tensor):
+        given = given.detach().cpu()
+        given = given.float() if given.is_floating_point() and given.element_size() < 4 else given
+    return np.asarray(given)
+
+
+def _checked(representatives: Any, inputs: int) -> np.ndarray:
+    given = _array(representatives)
     if given.ndim != 2 or given.shape[1] != inputs or not len(given):
         raise SettingsError(
             "representatives are (sub-unit, input), one sub-unit or more", given=given.shape, accepted=f"(K, {inputs})"

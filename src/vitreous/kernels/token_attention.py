@@ -7,13 +7,13 @@ Gradients are (image, token, seed, channel); parts are folded.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from importlib.util import find_spec
 from typing import Protocol
 
 import torch
 from torch import Tensor
 
-from vitreous.kernels.token_layers import AttentionPart, Pull
+from vitreous.kernels.products import product
+from vitreous.kernels.token_layers import AttentionPart, Pull, fused
 
 See = Callable[[Tensor], object]
 
@@ -27,8 +27,20 @@ class Follower(Protocol):
     def add(self, more: Tensor) -> None: ...
 
 
-def attention_back(part: AttentionPart, g: Tensor, follower: Follower, all_tokens: int, last: bool) -> Tensor | None:
-    """Shows P (image, head, query, seed, key), and gives what the branch adds to the gradient unless it is the last."""
+def attention_back(
+    part: AttentionPart, g: Tensor, out: Tensor, follower: Follower, all_tokens: int, last: bool
+) -> None:
+    """Shows P (image, head, query, seed, key); out = g + what the branch adds, unless it is the last block."""
+    y = _to_norm(part, g, follower, all_tokens, last)
+    if y is None:
+        return
+    if part.norms.before is None:
+        torch.add(g, y, out=out)
+    else:
+        part.norms.before.onto(out, g, y, scaled=True)
+
+
+def _to_norm(part: AttentionPart, g: Tensor, follower: Follower, all_tokens: int, last: bool) -> Tensor | None:
     images, length, seeds, _ = g.shape
     go = _outward(part, g, slice(length))  # image, token, seed, head, channel of a head
     if (vectors := follower.vectors) is not None and fits_fused(go):
@@ -48,7 +60,7 @@ def attention_back(part: AttentionPart, g: Tensor, follower: Follower, all_token
     dS = P.addcmul_(A[:, :, None], P.sum(-1, keepdim=True), value=-1)
     dV = torch.bmm(A.mT, go.view(many, length, -1)).view_as(go).permute(0, 2, 3, 1, 4)
     if part.direct is not None:
-        return _normed(part, _direct(part, dS.view(images, -1, length, seeds, length), dV))
+        return _direct(part, dS.view(images, -1, length, seeds, length), dV)
     dQ = torch.bmm(dS.view(many, length * seeds, length), k).view_as(go).permute(0, 2, 3, 1, 4)
     dK = torch.bmm(dS.view(many, length, seeds * length).mT, q)
     dK = dK.view(images, -1, seeds, length, go.shape[-1]).permute(0, 3, 2, 1, 4)
@@ -57,8 +69,7 @@ def attention_back(part: AttentionPart, g: Tensor, follower: Follower, all_token
 
 def fits_fused(go: Tensor) -> bool:
     """Half precision on a GPU, with heads that a tile holds: elsewhere plain products are as fast, or exact."""
-    half = go.dtype in (torch.bfloat16, torch.float16)
-    return go.is_cuda and half and go.shape[-1] <= 128 and find_spec("triton") is not None
+    return fused(go) and go.dtype != torch.float32 and go.shape[-1] <= 128
 
 
 def attention_spread(
@@ -78,7 +89,7 @@ def attention_spread(
         whole = go.new_zeros(len(go), P.shape[-1], *go.shape[1:])
         whole[:, own, seeds] = dQ
         sides = (whole, torch.einsum("ihsk,ihsd->ikshd", dS, q), torch.einsum("ihsk,ishd->ikshd", A, go))
-        return _inward(part, sides, all_tokens)
+        return _normed(part, _inward(part, sides, all_tokens))
     to_k, to_v = (weight.unflatten(0, (A.shape[1], -1)) for weight in part.weights[1:])
     vectors = torch.cat([torch.einsum("ihsd,hdc->ishc", q, to_k), torch.einsum("ishd,hdc->ishc", go, to_v)], 2)
     y = (torch.cat([dS, A], 1).permute(0, 2, 3, 1) @ vectors).transpose(1, 2).contiguous()
@@ -90,14 +101,14 @@ def _outward(part: AttentionPart, g: Tensor, tokens: Tensor | slice) -> Tensor:
     """Gradients after the branch -> of A v (image, token, seed, head, channel of a head)."""
     if part.norms.after is not None:
         g = part.norms.after.at(tokens).back(g)
-    go = (g.reshape(-1, g.shape[-1]) @ part.out).view(*g.shape[:-1], -1)
+    go = product(g.reshape(-1, g.shape[-1]), part.out).view(*g.shape[:-1], -1)
     if part.norms.inside is not None:
         go = part.norms.inside.at(tokens).back(go)
     return go.view(*g.shape[:-1], part.q.shape[1], -1)
 
 
 def _inward(part: AttentionPart, sides: Sequence[Tensor], all_tokens: int, rows: Tensor | None = None) -> Tensor:
-    """Gradients of q, k, v (image, token, seed, head, channel of a head) -> at the branch's input.
+    """Gradients of q, k, v (image, token, seed, head, channel of a head) -> behind the norm at the branch's input.
 
     `rows` has the three side by side already, and will do if nothing lies between.
     """
@@ -110,7 +121,7 @@ def _inward(part: AttentionPart, sides: Sequence[Tensor], all_tokens: int, rows:
                 place.unflatten(-1, side.shape[3:]).copy_(side)
             else:
                 place.copy_(_pulled(pull, side, all_tokens))
-    return _normed(part, (rows.view(-1, rows.shape[-1]) @ part.inward).view(*shape, -1))
+    return product(rows.view(-1, rows.shape[-1]), part.inward).view(*shape, -1)
 
 
 def _direct(part: AttentionPart, dS: Tensor, dV: Tensor) -> Tensor:
@@ -123,7 +134,8 @@ def _direct(part: AttentionPart, dS: Tensor, dV: Tensor) -> Tensor:
     by_query.unflatten(-1, (heads, length)).copy_(dS.permute(0, 2, 3, 1, 4))
     by_key.unflatten(-1, (heads, length)).copy_(dS.permute(0, 4, 3, 1, 2))
     by_value.unflatten(-1, dV.shape[3:]).copy_(dV)
-    return torch.bmm(rows.view(images, many, -1), part.direct).view(images, length, seeds, -1)
+    found = [product(one.view(many, -1), direct) for one, direct in zip(rows, part.direct, strict=True)]
+    return (found[0] if images == 1 else torch.cat(found)).view(images, length, seeds, -1)
 
 
 def _normed(part: AttentionPart, y: Tensor) -> Tensor:

@@ -137,7 +137,9 @@ class _Pass:
         """Only the seeds' own rows are there, (image, seed, 1, channel), until attention spreads them."""
         own = self.tokens
         g = _past(layer.streams[1], own, seeds[:, :, None].to(self.dtype))
-        return _past(layer.streams[0], own, g + layer.mlp.folded(self.space).at(own).back(g))
+        between = torch.empty_like(g)
+        layer.mlp.folded(self.space).at(own).past(g, between)
+        return _past(layer.streams[0], own, between)
 
     def _past_mlp(self, layer: Layer, active: int) -> None:
         mlp = layer.mlp.folded(self.space)
@@ -148,8 +150,8 @@ class _Pass:
         else:
             for chunk, reach in self._chunks(layer, active, len(mlp.ways) * hidden + 3 * channels):
                 tokens = slice(reach)
-                g = _past(layer.streams[1], tokens, self.g[:, tokens, chunk])
-                torch.add(g, mlp.at(tokens).back(g), out=self.g[:, tokens, chunk])
+                here = self.g[:, tokens, chunk]
+                mlp.at(tokens).past(_past(layer.streams[1], tokens, here), here)
         if layer.streams[0] is not None:
             for chunk, reach in self._chunks(layer, active, 3 * channels):
                 self.g[:, :reach, chunk] = _past(layer.streams[0], slice(reach), self.g[:, :reach, chunk])
@@ -170,10 +172,8 @@ class _Pass:
 
     def _past_attention(self, layer: Layer, part: AttentionPart, active: int, last: bool) -> None:
         for chunk, reach in self._chunks(layer, active, self.spent):
-            g = self.g[:, :reach, chunk].contiguous()
-            y = attention_back(part.first(reach), g, _At(self.chain, chunk), self.length, last)
-            if y is not None:
-                torch.add(g, y, out=self.g[:, :reach, chunk])
+            here = self.g[:, :reach, chunk]
+            attention_back(part.first(reach), here.contiguous(), here, _At(self.chain, chunk), self.length, last)
 
     def _start_attention(self, layer: Layer, part: AttentionPart, rows: Tensor, place: slice, last: bool) -> None:
         for chunk, reach in self._chunks(layer, self.count, self.spent):
@@ -191,11 +191,13 @@ def past_block(layer: Layer, g: Tensor) -> tuple[Tensor, Tensor]:
     """One seed (image, token, 1, channel) past one block: A ⊙ ∂f/∂A, and ∂f/∂(the block's input) without the seed."""
     every, space = slice(None), Space(g.dtype)
     g = _past(layer.streams[1], every, g)
-    g = _past(layer.streams[0], every, g + layer.mlp.folded(space).back(g))
+    between, out = torch.empty_like(g), torch.empty_like(g)
+    layer.mlp.folded(space).past(g, between)
     kept = _Kept()
-    y = attention_back(layer.attention.folded(space), g, kept, g.shape[1], last=False)
-    assert y is not None
-    return kept.seen[0][:, :, :, 0], (g + y)[:, :, 0]
+    attention_back(
+        layer.attention.folded(space), _past(layer.streams[0], every, between), out, kept, g.shape[1], last=False
+    )
+    return kept.seen[0][:, :, :, 0], out[:, :, 0]
 
 
 def _past(norm: Norm | None, tokens: Tensor | slice, g: Tensor) -> Tensor:

@@ -11,12 +11,26 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
+from importlib.util import find_spec
 
 import torch
 from torch import Tensor
 
+from vitreous.kernels.products import product
+
 #: Gradients (seed, image, head, token, channel of a head) -> (seed, image, token, output of the linear layer).
 Pull = Callable[[Tensor], Tensor]
+
+
+@cache
+def has_triton() -> bool:
+    return find_spec("triton") is not None
+
+
+def fused(g: Tensor) -> bool:
+    """Whether what lies between products is done in one kernel: on a GPU, where every trip to memory is to be seen."""
+    return g.is_cuda and g.dtype != torch.float64 and has_triton()
 
 
 class Space:
@@ -70,6 +84,14 @@ class Norm:
         else:
             along = (y * unit).sum(-1, keepdim=True)
         return y.addcmul_(along, unit, value=-1 / y.shape[-1])
+
+    def onto(self, out: Tensor, g: Tensor, y: Tensor, scaled: bool) -> None:
+        """out = g + what `correct` leaves of y, which is multiplied by `inverse` before if it is to be `scaled`."""
+        if fused(y):
+            from vitreous.kernels.triton_tokens import onto
+
+            return onto(out, g, y.contiguous(), self.unit, self.inverse if scaled else None)
+        torch.add(g, self.correct(y.mul_(self.inverse[:, :, None]) if scaled else y), out=out)
 
     def back(self, g: Tensor) -> Tensor:
         """The whole gradient: at the norm's output to at its input."""
@@ -201,31 +223,44 @@ class MlpPart:
         ways = tuple((derivative[:, tokens], weight) for derivative, weight in self.ways)
         return replace(self, ways=ways, norms=self.norms.each(lambda norm: norm.at(tokens)))
 
-    def back(self, g: Tensor) -> Tensor:
-        """What the branch adds to the gradient at its input, from the gradient at its output."""
-        if self.norms.after is not None:
-            g = self.norms.after.back(g)
-        hidden = (g.reshape(-1, g.shape[-1]) @ self.out).view(*g.shape[:-1], -1)
-        return self._inward(hidden, hidden)
+    def past(self, g: Tensor, out: Tensor) -> None:
+        """out = g + what the branch adds to the gradient at its input; g is the gradient at its output."""
+        after = g if self.norms.after is None else self.norms.after.back(g)
+        hidden = product(after.reshape(-1, after.shape[-1]), self.out).view(*g.shape[:-1], -1)
+        y = self._inward(hidden, hidden)
+        if self.norms.before is None:
+            torch.add(g, y, out=out)
+        else:
+            self.norms.before.onto(out, g, y, scaled=False)
 
     def jacobians(self) -> Tensor:
         """(image, token, channel, channel): the gradient's whole way past this branch, the same for every seed."""
         found = self._inward(self.out.expand(*self.ways[0][0].shape[:2], *self.out.shape), None)
+        found = found if self.norms.before is None else self.norms.before.correct(found)
         found.diagonal(dim1=-2, dim2=-1).add_(1)
         return found
 
     def _inward(self, hidden: Tensor, spare: Tensor | None) -> Tensor:
-        """From the hidden layer to the branch's input; `spare` is memory that may be written over at the end."""
+        """From the hidden layer to the norm at the branch's input; `spare` may be written over at the end."""
         if self.norms.inside is not None:
             hidden = spare = self.norms.inside.back(hidden)
         y: Tensor | None = None
         for k, (derivative, weight) in enumerate(self.ways):
             last = k == len(self.ways) - 1
-            rows = torch.mul(hidden, derivative[:, :, None], out=spare if last else None).view(-1, hidden.shape[-1])
-            y = rows @ weight if y is None else y.addmm_(rows, weight)
+            rows = _times(hidden, derivative, spare if last else None).view(-1, hidden.shape[-1])
+            more = product(rows, weight)
+            y = more if y is None else y.add_(more)
         assert y is not None
-        y = y.view(*hidden.shape[:-1], -1)
-        return y if self.norms.before is None else self.norms.before.correct(y)
+        return y.view(*hidden.shape[:-1], -1)
+
+
+def _times(hidden: Tensor, derivative: Tensor, spare: Tensor | None) -> Tensor:
+    """Hidden (image, token, seed, channel) times a derivative that is the same for all seeds."""
+    if spare is hidden and fused(hidden):
+        from vitreous.kernels.triton_tokens import times
+
+        return times(hidden, derivative)
+    return torch.mul(hidden, derivative[:, :, None], out=spare)
 
 
 @dataclass(frozen=True)

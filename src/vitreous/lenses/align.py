@@ -25,6 +25,7 @@ import numpy as np
 from tqdm.auto import tqdm  # type: ignore[import-untyped]
 
 from vitreous.errors import SettingsError
+from vitreous.lenses.align_checks import device_of, number, regions, whole
 from vitreous.lenses.align_finding import ChannelAlign as ChannelAlign
 from vitreous.lenses.align_nodes import Nodes, Read, open_nodes
 from vitreous.provenance import replace_file
@@ -85,29 +86,41 @@ def align(
     >>> alignment.score(["all"]), alignment.transform(store_a["blocks.3.attn.out"][:4], "text", "blocks.3.attn.out")
     """
     from vitreous.lenses.align_training import AlignNet, Weights, read_features
-    from vitreous.responses import Responses
 
-    wanted = responses if isinstance(responses, Responses) else Responses(np.asarray(responses), rois or {})
-    if rois and wanted is responses:
-        raise SettingsError(
-            "these responses have regions of their own", given="rois=", remedy="put them into Responses"
-        )
+    whole(1, width=width, nodes=nodes, eigenvectors=eigenvectors, epochs=epochs, patience=patience, batch=batch)
+    whole(0, seed=seed)
+    number(lambda_eigen=lambda_eigen, lambda_zero=lambda_zero, lambda_cov=lambda_cov, held_out=held_out)
+    number(above=True, lr=lr)
+    where, wanted = device_of(device), _responses(responses, rois)
     sources = _recorded(sources, images, sites, out, progress)
     found = open_nodes(sources, sites=sites, tokens=tokens, read=read, same_width=False)
-    _check(found, wanted, width, nodes, eigenvectors, held_out, epochs, batch, lr)
+    _check(found, wanted, nodes, eigenvectors, held_out)
     seen = read_features(found.blocks, PATCHES, seed, progress)
     target = _target(wanted, held_out, seed)
     net = AlignNet([p.shape[1] for p in seen.pooled], width, target.values.shape[1], seed)
     weights = Weights(lambda_eigen, lambda_zero, lambda_cov, nodes, eigenvectors)
     kept = None if out is None else Path(out)
     schedule = Schedule(epochs, patience, batch, lr, seed, kept, "" if kept is None else _hash(seen, target))
-    log = _fit(net.to(device), seen.to(device), target, weights, schedule, progress)
+    log = _fit(net.to(where), seen.to(where), target, weights, schedule, progress)
     settings: dict[str, Any] = {"width": width, "lambda_eigen": lambda_eigen, "lambda_zero": lambda_zero}
     settings |= {"lambda_cov": lambda_cov, "seed": seed, "epochs": len(log), "sites": sites, "tokens": tokens}
     finding = _finding(net.cpu(), seen, found, wanted, target, log, settings | {"responses": wanted.name})
     if out is not None:
         finding.save(out)
     return finding
+
+
+def _responses(given: Responses | np.ndarray, rois: Mapping[str, np.ndarray] | None) -> Responses:
+    from vitreous.responses import Responses
+
+    regions(rois)
+    if not isinstance(given, Responses):
+        return Responses(np.asarray(given), rois or {})
+    if rois:
+        raise SettingsError(
+            "these responses have regions of their own", given="rois=", remedy="put them into Responses"
+        )
+    return given
 
 
 def _recorded(sources: Any, images: ImageSet | None, sites: str, out: str | Path | None, progress: bool) -> Any:
@@ -176,17 +189,7 @@ def _finding(
     )
 
 
-def _check(
-    found: Nodes,
-    wanted: Responses,
-    width: int,
-    nodes: int,
-    kept: int,
-    held_out: float,
-    epochs: int,
-    batch: int,
-    lr: float,
-) -> None:
+def _check(found: Nodes, wanted: Responses, nodes: int, kept: int, held_out: float) -> None:
     counts = {f"{block.model} {block.layer}": len(block.array) for block in found.blocks}
     if wrong := {name: n for name, n in counts.items() if n != len(wanted)}:
         raise SettingsError(
@@ -200,9 +203,6 @@ def _check(
         raise SettingsError("too few images to train and to test on", given=f"{len(wanted)}, held_out={held_out}")
     if not 0 < kept < nodes:
         raise SettingsError("the constraint keeps fewer eigenvectors than nodes", given=f"{kept} of {nodes}")
-    for name, value in {"width": width, "epochs": epochs, "batch": batch, "lr": lr}.items():
-        if not value > 0:
-            raise SettingsError(f"{name} is a positive number", given=value)
 
 
 def _fit(

@@ -25,6 +25,7 @@ from tqdm.auto import tqdm  # type: ignore[import-untyped]
 
 from vitreous.errors import SettingsError
 from vitreous.finding import Finding, heat
+from vitreous.lenses.align_checks import checked_affinity, device_of, whole
 from vitreous.lenses.align_nodes import Nodes, Read, open_nodes, square
 
 if TYPE_CHECKING:
@@ -209,8 +210,9 @@ def ncut(
     """
     import torch
 
-    from vitreous.kernels import ncut as kernel
-
+    whole(0, n_eig=n_eig, seed=seed)
+    whole(1, k=k, **({} if n_sample is None else {"n_sample": n_sample}))
+    where = device_of(device)
     nodes = open_nodes(features, sites=sites, tokens=tokens, read=read)
     count = len(nodes)
     if method not in METHODS:
@@ -218,7 +220,6 @@ def ncut(
     if not 1 <= n_eig < count:
         raise SettingsError("a graph has fewer eigenvectors than nodes", given=f"{n_eig} of {count} nodes")
     chosen = ("exact" if count <= EXACT else "low_rank") if method == "auto" else method
-    where = torch.device(device or "cpu")
     weigh = _affinity(affinity)
     sample = _sample(count, n_eig, n_sample, chosen)
 
@@ -228,14 +229,7 @@ def ncut(
                 yield torch.from_numpy(piece).to(where)
                 bar.update(len(piece))
 
-    try:
-        cut = _cut(chosen, nodes, pieces, n_eig, sample, k, weigh, seed, where)
-    except kernel.NoKernelError as error:
-        raise SettingsError(
-            "this affinity is no kernel: it has large negative eigenvalues",
-            given=affinity,
-            remedy="method='paper', or 'exact' for few nodes",
-        ) from error
+    cut = _checked_cut(affinity, chosen, nodes, pieces, n_eig, sample, k, weigh, seed, where)
     settings = {"method": chosen, "n_sample": sample, "k": k if chosen == "paper" else None, "seed": seed}
     settings |= {"affinity": affinity if isinstance(affinity, str) else "own", "channels": nodes.channels}
     settings |= {"device": str(where), "read": read is not None}
@@ -272,7 +266,7 @@ def _affinity(affinity: str | Callable[[Tensor], Tensor]) -> Callable[[Tensor], 
     from vitreous.kernels.ncut import exp_cos
 
     if callable(affinity):
-        return affinity
+        return checked_affinity(affinity)
     if affinity != "exp_cos":
         raise SettingsError("unknown affinity", given=affinity, accepted="exp_cos, or a function of cosines")
     return exp_cos
@@ -288,6 +282,22 @@ def _sample(count: int, n_eig: int, n_sample: int | None, method: str) -> int | 
         )
     least = 4 * n_eig
     return min(count, n_sample or max(least, LANDMARKS if method == "low_rank" else PAPER_SAMPLE))
+
+
+def _checked_cut(given: Any, *how: Any) -> Cut:
+    from vitreous.kernels.ncut import NoKernelError
+
+    try:
+        cut = _cut(*how)
+    except NoKernelError as error:
+        raise SettingsError(
+            "this affinity is no kernel: it has large negative eigenvalues",
+            given=given,
+            remedy="method='paper', or 'exact' for few nodes",
+        ) from error
+    if callable(given) and not bool(cut.vectors.isfinite().all()):
+        raise SettingsError("this affinity leaves nodes without neighbours", given=given)
+    return cut
 
 
 def _cut(

@@ -71,7 +71,7 @@ class Nodes:
             step = max(1, size // max(1, tokens))
             for start in range(0, samples, step):
                 part = block.samples(slice(start, start + step))
-                yield self._checked(part, block).reshape(-1, self.channels)
+                yield finite(part, block).reshape(-1, self.channels)
 
     def take(self, places: np.ndarray) -> np.ndarray:
         """(place, channel) of any nodes, in the order asked for."""
@@ -84,18 +84,19 @@ class Nodes:
             wanted, where = np.unique(sample, return_inverse=True)
             for some in np.array_split(np.arange(len(wanted)), max(1, len(wanted) // 64)):
                 if len(some):
-                    part = self._checked(block.samples(wanted[some]), block)
+                    part = finite(block.samples(wanted[some]), block)
                     mine = (where >= some[0]) & (where <= some[-1])
                     found[here[mine]] = part[where[mine] - some[0], token[mine]]
             first += len(block)
         return found
 
-    def _checked(self, part: np.ndarray, block: Block) -> np.ndarray:
-        if not np.isfinite(part).all():
-            raise SettingsError(
-                "some features are not finite", given=f"{block.model} {block.layer}", remedy="leave those pictures out"
-            )
-        return part
+
+def finite(part: np.ndarray, block: Block) -> np.ndarray:
+    if not np.isfinite(part).all():
+        raise SettingsError(
+            "some features are not finite", given=f"{block.model} {block.layer}", remedy="leave those pictures out"
+        )
+    return part
 
 
 def open_nodes(
@@ -142,7 +143,7 @@ def open_nodes(
 
 def _of_array(source: Any, model: str = "", layer: str = "", read: Read | None = None) -> Block:
     array = np.asarray(source)
-    if array.ndim < 2 or array.dtype.kind not in "fiu":
+    if array.ndim < 2 or not array.size or array.dtype.kind not in "fiu":
         raise SettingsError(
             "features are numbers (node, channel) or (sample, token, channel)", given=f"{array.dtype} {array.shape}"
         )

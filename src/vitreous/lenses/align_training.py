@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from tqdm.auto import tqdm  # type: ignore[import-untyped]
 
 from vitreous.kernels.projector import affinities, normalized, top_projector
-from vitreous.lenses.align_nodes import Block
+from vitreous.lenses.align_nodes import Block, finite
 
 READ = 64  # pictures read at a time
 SMALL = 0.1  # maps begin small: what they learn is shared by all slots, what they begin with is not
@@ -29,7 +29,7 @@ class Seen:
     pooled: list[Tensor]
     patches: list[Tensor]
 
-    def to(self, device: str) -> Seen:
+    def to(self, device: torch.device) -> Seen:
         return Seen([p.to(device) for p in self.pooled], [p.to(device) for p in self.patches])
 
 
@@ -42,7 +42,7 @@ def read_features(blocks: tuple[Block, ...], kept: int, seed: int, progress: boo
         places = generator.random((samples, tokens)).argsort(1)[:, :kept]
         means, some = [], []
         for start in range(0, samples, READ):
-            part = block.samples(slice(start, start + READ))
+            part = finite(block.samples(slice(start, start + READ)), block)
             means.append(part.mean(1))
             some.append(np.take_along_axis(part, places[start : start + READ, :, None], 1))
         pooled.append(torch.from_numpy(np.concatenate(means)))
@@ -115,10 +115,10 @@ def losses(
         chosen = torch.randperm(len(pictures) * kept, generator=generator)[:count]
         rows = [part[pictures[chosen // kept], chosen % kept] for part in seen.patches]
         after = torch.stack([row @ w for row, w in zip(rows, net.maps, strict=True)])
-        if weights.eigen:
-            found["eigen"] = _by_width(rows, after, weights.eigenvectors)
+        if weights.eigen and count > 1:  # a last batch may be small
+            found["eigen"] = _by_width(rows, after, min(weights.eigenvectors, count - 1))
         flat = after.flatten(0, 1)
-        found |= {"zero": zero_centre(flat), "covariance": covariance(flat)}
+        found |= {"zero": zero_centre(flat)} | ({"covariance": covariance(flat)} if len(flat) > 1 else {})
     scale = {"response": 1.0, "eigen": weights.eigen, "zero": weights.zero, "covariance": weights.covariance}
     return found | {"total": torch.stack([scale[name] * value for name, value in found.items()]).sum()}
 

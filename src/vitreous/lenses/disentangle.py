@@ -35,7 +35,7 @@ from vitreous.engine import Engine, Here, Ranks, open_engine
 from vitreous.errors import SettingsError
 from vitreous.kernels.density import METHODS
 from vitreous.kernels.density_rule import SELECTIONS
-from vitreous.lenses.disentangle_expansion import NumberOfInstances, SizeOfClusters
+from vitreous.lenses.disentangle_expansion import options_for
 from vitreous.lenses.disentangle_finding import Disentanglement as Disentanglement
 from vitreous.lenses.disentangle_rows import Rows, Tokens, describe_source, open_rows
 from vitreous.lenses.disentangle_share import Claims
@@ -55,7 +55,7 @@ if TYPE_CHECKING:
 PAPER_K, PAPER_SHARE, PAPER_RATIO = 400_000, 400_000 / 2_562_334, 400
 LEAST_K, LEAST_CLUSTER = 1000, 10
 EXAMPLES = 32  # strongest instances that are kept of a unit and of a sub-unit
-SAMPLED_UNITS = 16  # units that are clustered to find the size of clusters for an expansion
+SAMPLED_UNITS = 32  # units that are clustered to find the options for an expansion
 PAUSE = 0.5  # seconds, where other processes have all units that are left
 
 
@@ -199,8 +199,9 @@ def _check(asked: dict[str, Any]) -> None:
         raise SettingsError("unknown clusterer", given=asked["clusterer"], accepted=METHODS)
     if asked["selection"] not in SELECTIONS:
         raise SettingsError("unknown selection", given=asked["selection"], accepted=SELECTIONS)
-    if asked["expansion"] is not None and not asked["expansion"] > 1:
-        raise SettingsError("expansion is more than 1", given=asked["expansion"])
+    expansion = asked["expansion"]
+    if expansion is not None and not (isinstance(expansion, int | float | np.number) and 1 < expansion < np.inf):
+        raise SettingsError("expansion is more than 1", given=expansion, accepted="a finite number")
     if None not in (asked["expansion"], asked["min_cluster_size"], asked["top_k"]):
         raise SettingsError(
             "expansion chooses min_cluster_size or top_k, and all three are given",
@@ -243,7 +244,13 @@ def _options(asked: dict[str, Any], route: Route, instances: int, units: int, pr
     reached = None
     if asked["expansion"] is not None:
         some = np.random.default_rng((options.seed, 2)).permutation(units)[:SAMPLED_UNITS]
-        by_size = asked["min_cluster_size"] is None
-        search = SizeOfClusters(options) if by_size else NumberOfInstances(options, min(PAPER_K, instances))
-        options, reached = search.nearest(asked["expansion"], route, sorted(some.tolist()), progress)
+        options, reached = options_for(
+            asked["expansion"],
+            options,
+            route,
+            sorted(some.tolist()),
+            sizes=asked["min_cluster_size"] is None,
+            instances=min(PAPER_K, instances) if asked["top_k"] is None else None,
+            progress=progress,
+        )
     return {**asdict(options), "sampled_expansion": reached}

@@ -176,6 +176,12 @@ class Batch:
         with evaluating(self.subject.module):
             found = self.parts(self.work, x)
         rows = {b: part.cpu().numpy() for b, part in found.items()}
+        if wrong := [b for b, part in rows.items() if not np.isfinite(part).all()]:
+            raise ModelError(
+                f"token maps of {self.subject.name} are not finite",
+                given=f"{', '.join(self.given.ids[at.start : at.stop])}; block {wrong[0]}",
+                remedy="look for numbers that are not finite in the pictures, the model's weights and `target`",
+            )
         return Rows(rows, frames or (), self.work.tokens, tuple(self.work.notes))
 
 
@@ -267,9 +273,9 @@ def _refuse_one_patch(given: Inputs, own: str) -> None:
 
 
 def _blocks(subject: Subject, block: int | Sequence[int]) -> list[int]:
-    asked = [block] if isinstance(block, int | np.integer) else list(block)
+    asked = list(block) if isinstance(block, Sequence | np.ndarray) and not isinstance(block, str) else [block]
     depth = subject.depth
-    if not asked or (wrong := [b for b in asked if not -depth <= b < depth]):
+    if not asked or (wrong := [b for b in asked if not isinstance(b, int | np.integer) or not -depth <= b < depth]):
         raise SettingsError("no such block", given=wrong[0] if asked else asked, accepted=f"{-depth} to {depth - 1}")
     return [range(depth)[b] for b in asked]
 

@@ -209,6 +209,8 @@ def _cut(trees: tuple[np.ndarray, ...], k: int | None, threshold: float | None, 
     from scipy.cluster.hierarchy import fcluster
 
     if k is not None:
+        if not isinstance(k, int | np.integer):
+            raise SettingsError("k is a whole number", given=k, accepted=f"1 to {tokens}")
         if not 1 <= k <= tokens:
             raise SettingsError("more clusters than tokens, or none", given=k, accepted=f"1 to {tokens}")
         return np.stack([_in_order(fcluster(tree, k, "maxclust")) for tree in trees])

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
+from numbers import Integral
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
@@ -186,6 +187,12 @@ class Subject:
         return len(self.hooked)
 
     # -- sites
+
+    def block_number(self, block: int) -> int:
+        """A block counted from 0, where -1 may be the last; refuses what is none."""
+        if not isinstance(block, Integral) or not -self.depth <= block < self.depth:
+            raise SettingsError("no such block", given=block, accepted=f"{-self.depth} to {self.depth - 1}")
+        return range(self.depth)[block]
 
     @property
     def sites(self) -> tuple[str, ...]:

@@ -76,6 +76,8 @@ class Order:
             raise SettingsError("unknown tokens", given=self.tokens, accepted="'all', or a whole number from 1 on")
         if self.dtype not in ACTIVATION_DTYPES:
             raise SettingsError("unknown dtype", given=self.dtype, accepted=ACTIVATION_DTYPES)
+        if type(self.batch_size) not in (int, type(None)):
+            raise SettingsError("batch_size is a whole number, or None", given=self.batch_size)
         if self.seed < 0 or self.shard_mb <= 0 or (self.batch_size is not None and self.batch_size < 1):
             raise SettingsError(
                 "seed is at least 0, shard_mb more than 0 and batch_size at least 1",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from numbers import Integral
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -26,7 +27,7 @@ def scenes(n: int, size: int = 64, seed: int = 0, *, objects: tuple[int, int] = 
     from vitreous.images import ImageSet
 
     check_settings(seed, size, objects)
-    if n < 1 or first < 0:
+    if not isinstance(n, Integral) or not isinstance(first, Integral) or n < 1 or first < 0:
         raise SettingsError("not a number of scenes", given={"n": n, "first": first}, accepted="n >= 1 and first >= 0")
     images = np.empty((n, size, size, 3), np.uint8)
     masks, instances = np.empty((2, n, size, size), np.uint8)

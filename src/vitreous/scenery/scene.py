@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
+from numbers import Integral
 from typing import Any
 
 import numpy as np
@@ -144,6 +145,8 @@ def _seen(layout: Layout, painted: Painted, size: int) -> tuple[SceneObject, ...
 
 def check_settings(seed: int, size: int, objects: tuple[int, int]) -> None:
     """Refuses what cannot be drawn."""
+    if not isinstance(seed, Integral) or not isinstance(size, Integral):
+        raise SettingsError("seed and size are whole numbers", given={"seed": seed, "size": size})
     if not 0 <= seed < 2**64:
         raise SettingsError("the seed of a scene is out of range", given=seed, accepted="0 to 2**64 - 1")
     if not SMALLEST <= size <= LARGEST:

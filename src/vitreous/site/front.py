@@ -12,6 +12,7 @@ from vitreous.cards.sheet import Sheet
 from vitreous.provenance import versions
 from vitreous.report import provenance
 from vitreous.site.sprites import ACROSS, DOWN, SIZE
+from vitreous.views.charts import listed
 
 if TYPE_CHECKING:
     from vitreous.examination import Examination
@@ -20,7 +21,6 @@ if TYPE_CHECKING:
 
 FORMAT, VERSION = "vitreous site", 1
 HERO = 9  # pictures at the head
-LOSES = 1.5  # a unit answers to its map if covering it costs so many times what random patches cost
 
 
 def index_data(gathered: Gathered, pages: Sequence[LensPage]) -> dict[str, Any]:
@@ -32,7 +32,7 @@ def index_data(gathered: Gathered, pages: Sequence[LensPage]) -> dict[str, Any]:
     return {
         "format": FORMAT,
         "version": VERSION,
-        "title": f"Inside {_listed(names)}",
+        "title": f"Inside {listed(names)}",
         "about": f"Models: {count}. Pictures: {len(gathered.pictures):,}. Units: {len(gathered):,}.",
         "models": [_model(name, entry, own, series) for series, (name, entry, own) in enumerate(gathered.models)],
         "pictures": {
@@ -101,14 +101,14 @@ def _overview(gathered: Gathered, names: list[str]) -> dict[str, Any]:
     sources = list(dict.fromkeys(one.run.pictures.source for one in gathered.members))
     chosen = np.linspace(0, len(gathered.pictures) - 1, min(HERO, len(gathered.pictures))).round().astype(int)
     lede = (
-        f"{_listed(names)} looked at the same pictures. Every unit has a card: what it answers to, which units do the "
+        f"{listed(names)} looked at the same pictures. Every unit has a card: what it answers to, which units do the "
         "same job, what it is made of, where its patches lie among all models, and the evidence for each of these."
     )
     if len(names) == 1:
         lede = lede.replace(" looked at the same pictures.", ", unit by unit.")
     return {
         "lede": lede,
-        "data": f"{len(gathered.pictures):,} pictures: {_listed(sources)}.",
+        "data": f"{len(gathered.pictures):,} pictures: {listed(sources)}.",
         "numbers": list(_numbers(gathered, sheets)),
         "statements": list(_statements(gathered, sheets)),
         "hero": [{"picture": int(k), "token": None, "value": None, "heat": None} for k in chosen],
@@ -154,7 +154,7 @@ def _about_structure(gathered: Gathered) -> Iterator[dict[str, Any]]:
                 share = float((finding.labels >= 0).mean())
                 said.append(f"{one.names[entry.name]} {share:.1%}")
     if said:
-        text = f"Units that do the same job as another one, over all blocks: {_listed(said)}."
+        text = f"Units that do the same job as another one, over all blocks: {listed(said)}."
         yield {"text": text, "route": "#/lens/structure"}
 
 
@@ -216,7 +216,7 @@ def _about_words(gathered: Gathered) -> Iterator[dict[str, Any]]:
     words = [label for label in gathered.columns["label"] if label is not None]
     if words:
         common = sorted(set(words), key=lambda word: (-words.count(word), word))[:5]
-        text = f"The names that most units have: {_listed([f'{word} ({words.count(word)})' for word in common])}."
+        text = f"The names that most units have: {listed([f'{word} ({words.count(word)})' for word in common])}."
         yield {"text": text, "route": "#/units"}
 
 
@@ -227,7 +227,3 @@ def _all(sheets: list[Sheet], name: str) -> list[float | None]:
 def _mean(values: Sequence[float | None]) -> float | None:
     there = [value for value in values if value is not None]
     return plain(np.mean(there)) if there else None
-
-
-def _listed(parts: Sequence[str]) -> str:
-    return f"{', '.join(parts[:-1])} and {parts[-1]}" if len(parts) > 1 else parts[0]

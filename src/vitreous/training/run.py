@@ -146,7 +146,7 @@ def run_epoch(trainee: Trainee, stream: Iterator[Any], epoch: int, steps: int) -
 
 
 def _refuse_another(out: Path, facts: dict[str, Any], share: Share) -> None:
-    """A folder belongs to one recipe, one data set, one choice of loss and one number of processes."""
+    """A folder belongs to one recipe, in whatever words, one data set, one loss and one number of processes."""
     path = out / SETTINGS
     if not path.exists():
         return
@@ -156,7 +156,7 @@ def _refuse_another(out: Path, facts: dict[str, Any], share: Share) -> None:
         raise StoreError(
             "the settings of a run cannot be read", given=str(path), remedy="choose another folder"
         ) from error
-    if different := sorted(name for name in facts if there.get(name) != facts[name]):
+    if different := sorted(name for name in facts if name != "about" and there.get(name) != facts[name]):
         raise StoreError(
             "the folder holds another training run",
             given=f"{out}: " + ", ".join(f"{n}={there.get(n)!r}, now {facts[n]!r}" for n in different),

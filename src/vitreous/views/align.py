@@ -13,8 +13,10 @@ from vitreous.lenses.align_cut import Spectral
 from vitreous.lenses.align_nodes import unit_length
 from vitreous.preprocess import Preprocess
 from vitreous.views.panels import Box, Pictures, Tile
+from vitreous.views.patches import enlarged, patch_box
 
 SIDE = 64  # pixels of a tile
+SQUARE = (SIDE, SIDE)
 Crops = Mapping[str, Preprocess]  # model -> how it cuts pictures; without it a picture is shown whole
 
 
@@ -41,7 +43,7 @@ def color_mosaic(
             tiles.append(Tile(shown(images, place, crops.get(model)), f"picture {place}", model or "picture"))
             for layer in by_model[model]:
                 part = spectral.of(model, layer, shades)[place].reshape(*spectral.grid(model, layer), 3)
-                tiles.append(Tile(enlarged(part), f"picture {place}, {model} {layer}", short_layer(layer)))
+                tiles.append(Tile(enlarged(part, SQUARE), f"picture {place}, {model} {layer}", short_layer(layer)))
             tiles += [Tile(np.full((SIDE, SIDE, 3), 255, np.uint8), "") for _ in range(most - len(by_model[model]))]
     caption = "Patches of one colour lie together in the space of eigenvectors, in whatever picture, layer or model."
     return Pictures(title, tuple(tiles), most + 1, caption)
@@ -61,7 +63,7 @@ def region_mosaic(
     for place in pictures:
         tiles.append(Tile(shown(images, place, crop), f"picture {place}", "picture"))
         for name, part in shades.items():
-            tiles.append(Tile(enlarged(part[place].reshape(*grid, 3)), f"picture {place}, {name}", name))
+            tiles.append(Tile(enlarged(part[place].reshape(*grid, 3), SQUARE), f"picture {place}, {name}", name))
     caption = "Colours mean the same down a column, not along a row."
     return Pictures(title, tuple(tiles), len(shades) + 1, caption)
 
@@ -92,8 +94,8 @@ def likeness(
         values = unit_length(np.asarray(spectral.of(name, other))) @ chosen
         for place in places:
             image = shown(images, place, (crops or {}).get(name))
-            boxes = (_frame(image, patch, grid),) if (place, name, other) == (picture, model, layer) else ()
-            heat = enlarged(values[place].reshape(*grid, 1), len(image))[..., 0]
+            boxes = (patch_box(patch, grid, image.shape),) if (place, name, other) == (picture, model, layer) else ()
+            heat = enlarged(values[place].reshape(grid), image.shape)
             said = f"picture {place}" if slots is None else f"{name} {short_layer(other)}"
             tiles.append(Tile(image, f"picture {place}, {name} {other}", said, heat, boxes))
     asked = f"{model} {layer}: bright is like the framed patch; what is unlike it, or the opposite, is dark."
@@ -111,7 +113,7 @@ def framed(
 ) -> Tile:
     """A picture with one patch framed; with `reach` only so many patches around it."""
     image = shown(images, place, crop, 2 * SIDE)
-    frame = _frame(image, patch, grid)
+    frame = patch_box(patch, grid, image.shape)
     if reach is not None:
         high, wide = (min(2 * reach + 1, n) * m // n for n, m in zip(grid, image.shape[:2], strict=True))
         top, left = (
@@ -123,18 +125,6 @@ def framed(
         image = image[top : top + high, left : left + wide]
         frame = Box(frame.x0 - left, frame.y0 - top, frame.x1 - left, frame.y1 - top)
     return Tile(image, f"picture {place}, patch {patch}", name, None, (frame,))
-
-
-def _frame(image: np.ndarray, patch: int, grid: tuple[int, int]) -> Box:
-    high, wide = image.shape[0] / grid[0], image.shape[1] / grid[1]
-    row, column = divmod(patch, grid[1])
-    return Box(column * wide, row * high, (column + 1) * wide, (row + 1) * high)
-
-
-def enlarged(picture: np.ndarray, side: int = SIDE) -> np.ndarray:
-    """Whole pixels (row, column, …) in a square of `side`."""
-    rows, columns = (np.arange(side) * n // side for n in picture.shape[:2])
-    return picture[rows[:, None], columns[None]]
 
 
 def shown(images: ImageSet, place: int, crop: Preprocess | None = None, side: int = SIDE) -> np.ndarray:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from vitreous.auditing.finding import AuditFinding, AuditRow
+from vitreous.auditing.overall import Overall
 from vitreous.auditing.ranking import BETWEEN, OUTSIDE, WHOLE
 from vitreous.auditing.switch import SwitchOff
 from vitreous.views.panels import (
@@ -108,8 +109,25 @@ def answer_for(alarms: Sequence[int], tested: int, classes: Sequence[str], basis
     return f"{listed} {ALTHOUGH[basis]}."
 
 
+def of_whole(whole: Overall | None, classes: Sequence[str], parts: int) -> str:
+    """What the model's own test says, in words; nothing without masks. `parts` is how many raised an alarm."""
+    if whole is None:
+        return ""
+    if not whole.alarm:
+        return f"The model as a whole does not tell the classes with the object painted over (chance {whole.p:.4f})."
+    said = (
+        f"With the object painted over, the model as a whole still gives '{classes[whole.target]}' "
+        f"{whole.suspicion:.2f} log-odds more in its own pictures than in others (chance {whole.p:.4f})."
+    )
+    if parts:
+        return said
+    return f"{said} No part stands for that by itself: it is spread over many. Look at places: vt.audit_places."
+
+
 def _statements(look: AuditLook, counts: Counter[str]) -> Iterator[Statement]:
     finding = look.finding
+    if whole := of_whole(finding.overall, finding.classes, len(finding.alarms)):
+        yield Statement(whole, "controls")
     if not counts:
         yield Statement(
             "No part speaks for a class where it should not, beyond what chance gives. This does not prove that there "

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from vitreous.views.panels import Curve, Histogram, Line
@@ -76,6 +76,11 @@ def short(value: float) -> str:
 def amount(value: float) -> str:
     """Two decimals, and no minus before a zero."""
     return f"{value:.2f}".replace("-0.00", "0.00")
+
+
+def listed(parts: Sequence[str]) -> str:
+    """Words one after the other: a, b and c."""
+    return f"{', '.join(parts[:-1])} and {parts[-1]}" if len(parts) > 1 else parts[0]
 
 
 def ticks(low: float, high: float, about: int = 5) -> list[float]:

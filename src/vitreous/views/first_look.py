@@ -12,6 +12,7 @@ from vitreous.errors import SettingsError
 from vitreous.evidence.planted import KINDS
 from vitreous.lenses.structure import structure
 from vitreous.views.activity import Activity, activity_section, measure_activity
+from vitreous.views.charts import listed
 from vitreous.views.gallery import scene_section
 from vitreous.views.gaze import Gaze, gaze_section, read_gaze
 from vitreous.views.panels import Fact, Group, Member, Overview, Section, Statement, Text, Tile
@@ -202,7 +203,7 @@ def statements(found: FirstLook) -> list[Statement]:
 
 
 def _about_detectors(found: FirstLook) -> str:
-    parts = _listed([f"{m.seen.name} {m.detectors()} of {len(m.channel)}" for m in found.measured])
+    parts = listed([f"{m.seen.name} {m.detectors()} of {len(m.channel)}" for m in found.measured])
     if not any(m.detectors() for m in found.measured):
         return f"No unit detects a concept on held-out pictures: {parts}."
     chance = max(m.by_chance for m in found.measured)
@@ -223,22 +224,22 @@ def _about_kinds(found: FirstLook) -> str:
         for kind in KINDS
         if best[kind]
     )
-    order = f" Detectors by kind, in the order {_listed([m.seen.name for m in found.measured])}: {by_kind}."
+    order = f" Detectors by kind, in the order {listed([m.seen.name for m in found.measured])}: {by_kind}."
     if not by_kind:
         return "There are no detectors of any kind: neither shapes nor colours nor textures."
     if learned and given:
         return (
-            f"Detectors for {_listed(learned)} are learned; many for {_listed(given)} come without any training.{order}"
+            f"Detectors for {listed(learned)} are learned; many for {listed(given)} come without any training.{order}"
         )
     if given:
-        return f"Training adds little: shuffled weights have detectors for {_listed(given)} too.{order}"
-    what = _listed(learned or ["single concepts"])
+        return f"Training adds little: shuffled weights have detectors for {listed(given)} too.{order}"
+    what = listed(learned or ["single concepts"])
     return f"Detectors for {what} are learned: shuffled weights have few or none.{order}"
 
 
 def _about_gaze(gazes: Sequence[Gaze]) -> str:
     best = max(gazes, key=lambda g: g.lift[-1] - g.control[-1])
-    every = _listed([f"{g.seen.name} {g.lift[-1]:.2f} (control {g.control[-1]:.2f})" for g in gazes])
+    every = listed([f"{g.seen.name} {g.lift[-1]:.2f} (control {g.control[-1]:.2f})" for g in gazes])
     if best.lift[-1] - best.control[-1] < 0.1:
         return f"In the last block no model favours the objects: attention over area is {every}."
     return f"In the last block {best.seen.name} favours objects the most. Their attention over their area: {every}."
@@ -254,7 +255,3 @@ def _about_silence(found: FirstLook) -> str:
 def _number(count: int) -> str:
     words = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
     return words[count] if count < len(words) else str(count)
-
-
-def _listed(parts: Sequence[str]) -> str:
-    return f"{', '.join(parts[:-1])} and {parts[-1]}" if len(parts) > 1 else parts[0]

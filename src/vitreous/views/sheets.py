@@ -31,7 +31,7 @@ class Place:
 
 
 @dataclass(frozen=True)
-class Stroke:
+class Tie:
     """A link as drawn, from (x0, y0) to (x1, y1)."""
 
     x0: float
@@ -50,7 +50,7 @@ class Sheet:
     """
 
     places: tuple[Place, ...]
-    strokes: tuple[Stroke, ...]
+    strokes: tuple[Tie, ...]
     row_labels: tuple[tuple[float, str], ...]
     column_labels: tuple[tuple[float, str], ...]
     left: float
@@ -101,14 +101,14 @@ def _place(panel: Maps, index: int, corner: tuple[float, float]) -> Place:
     )
 
 
-def _stroke(link: Link, panel: Maps, corners: list[tuple[float, float]], cell: float) -> Stroke:
+def _stroke(link: Link, panel: Maps, corners: list[tuple[float, float]], cell: float) -> Tie:
     """From the side of one cell to the facing side of the other, so that no map is crossed."""
     strongest = max(abs(other.weight) for other in panel.links) or 1.0
     (x0, y0), (x1, y1) = (corners[r * len(panel.columns) + c] for r, c in (link.start, link.end))
     width = 0.4 + 2.6 * abs(link.weight) / strongest
     if link.start[1] == link.end[1]:
-        return Stroke(x0 + cell / 2, y0 + cell + 2, x1 + cell / 2, y1 - 2, width, link.weight > 0)
-    return Stroke(x0 + cell + 2, y0 + cell / 2, x1 - 2, y1 + cell / 2, width, link.weight > 0)
+        return Tie(x0 + cell / 2, y0 + cell + 2, x1 + cell / 2, y1 - 2, width, link.weight > 0)
+    return Tie(x0 + cell + 2, y0 + cell / 2, x1 - 2, y1 + cell / 2, width, link.weight > 0)
 
 
 def _sheet_pixels(

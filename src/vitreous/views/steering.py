@@ -9,6 +9,7 @@ import numpy as np
 
 from vitreous.errors import SettingsError
 from vitreous.views.panels import Card, Cell, Fact, Pictures, Table, Tile
+from vitreous.views.patches import enlarged
 
 if TYPE_CHECKING:
     from vitreous.axes import Grid
@@ -75,12 +76,6 @@ def patch_panel(
     columns = 4 if len(pictures) > 1 else 2
     caption = "Bright patches were changed most; all pictures share the scale."
     return Pictures("Pictures, and what was changed in them", tuple(tiles), columns, caption, scale)
-
-
-def enlarged(values: np.ndarray, size: tuple[int, ...]) -> np.ndarray:
-    """A value a patch (row, column) -> a value a pixel: patches stay squares, for these are what is steered."""
-    rows, columns = (np.arange(n) * patches // n for n, patches in zip(size, values.shape, strict=True))
-    return values[rows[:, None], columns]
 
 
 def class_table(

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from vitreous.views.panels import Box, Card, Fact, Group, Member, Overview, Pictures, Section, Statement, Table, Tile
+from vitreous.views.panels import Card, Fact, Group, Member, Overview, Pictures, Section, Statement, Table, Tile
+from vitreous.views.patches import patch_box
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -70,11 +71,7 @@ class SplitPictures:
         picture = self.images[number]
         pixels = as_seen(steps, picture.image)
         patch = place - len(self.subject.prefix)
-        boxes: tuple[Box, ...] = ()
-        if 0 <= patch < grid.patches:
-            row, column = divmod(patch, grid.columns)
-            high, wide = pixels.shape[0] / grid.rows, pixels.shape[1] / grid.columns
-            boxes = (Box(column * wide, row * high, (column + 1) * wide, (row + 1) * high),)
+        boxes = (patch_box(patch, grid, pixels.shape),) if 0 <= patch < grid.patches else ()
         return Tile(pixels, f"{picture.id}, activation {value:.2f}", f"{value:.2f}", boxes=boxes)
 
 

@@ -1,4 +1,4 @@
-import { useEffect, useRef, useState } from "preact/hooks";
+import { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
 
 import { theme } from "../state";
 import type { Cloud } from "./cloud";
@@ -112,7 +112,8 @@ export function Plot(props: PlotProps) {
   useEffect(() => {
     scatter.current?.set({ backgroundColor: ground() });
   }, [theme.value]);
-  useEffect(() => {
+  // before the next paint: a stroke that begins once the button is pressed must not find the map still moving
+  useLayoutEffect(() => {
     scatter.current?.set({ mouseMode: lasso ? "lasso" : "panZoom" });
   }, [lasso]);
   useEffect(() => {

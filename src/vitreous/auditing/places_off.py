@@ -1,0 +1,176 @@
+"""Places of a kind, found by a direction and a threshold, and a small patch that puts them at a mean."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+import vitreous.hooks as hooks
+from vitreous.auditing.heads import BATCH, Head, check_labels, open_head
+from vitreous.auditing.switch import BeforeAfter, logits_of
+from vitreous.errors import ModelError, SettingsError, StoreError
+from vitreous.hooks import evaluating
+from vitreous.images import ImageSet
+from vitreous.kernels.fill_holes import fill_holes
+from vitreous.models.subject import Subject
+from vitreous.provenance import json_bytes, replace_file
+
+FORMAT, VERSION = "vitreous places", 1
+ARRAYS = ("classes", "weight", "bias", "levels")
+
+
+@dataclass(frozen=True, eq=False)
+class Places:
+    """A place is found for class `classes[k]` if `weight[k]` (channel,) . (token - level of its position) + `bias[k]`
+    is above zero. `levels` (position, channel); `prefix` tokens before the patches are never found."""
+
+    site: str
+    prefix: int
+    classes: np.ndarray
+    weight: np.ndarray
+    bias: np.ndarray
+    levels: np.ndarray
+
+    def __len__(self) -> int:
+        return len(self.classes)
+
+    def some(self, rows: Sequence[int] | np.ndarray) -> Places:
+        at = np.asarray(rows, np.int64)
+        return Places(self.site, self.prefix, self.classes[at], self.weight[at], self.bias[at], self.levels)
+
+    def scores(self, tokens: np.ndarray) -> np.ndarray:
+        """tokens (picture, position, channel) -> (kind, picture, position)."""
+        return np.moveaxis((tokens - self.levels) @ self.weight.T + self.bias, -1, 0)
+
+    def moved(self, x: Tensor) -> Tensor:
+        """x (sample, token, channel): places that are found are put at their level, all others keep their bits."""
+        levels, weight, bias = (torch.from_numpy(v).to(x) for v in (self.levels, self.weight, self.bias))
+        patches = x[:, self.prefix :]
+        if patches.shape[1:] != levels.shape:
+            raise SettingsError(
+                "pictures of another size", given=tuple(patches.shape[1:]), accepted=str(tuple(levels.shape))
+            )
+        found = ((patches - levels) @ weight.mT + bias > 0).any(-1, keepdim=True)
+        return torch.cat([x[:, : self.prefix], torch.where(found, levels, patches)], 1)
+
+
+def put(subject: Subject, places: Places | None) -> Any:
+    """The model with these places at their level, for the time of a `with`; None changes nothing."""
+    return nullcontext() if places is None else hooks.patch(subject, {places.site: places.moved})
+
+
+def prefix_of(subject: Subject, site: str) -> int:
+    return len(subject.prefix) if subject.block_of(site) is not None else 0
+
+
+def tokens_at(subject: Subject, site: str, images: ImageSet, painted: np.ndarray | None = None) -> np.ndarray:
+    """float32 (picture, position, channel) without the prefix; where `painted` says, pictures are painted over."""
+    assert subject.preprocess is not None
+    parts, prefix = [], prefix_of(subject, site)
+    with torch.inference_mode(), evaluating(subject.module), hooks.capture(subject, site, stop=True) as seen:
+        for at, batch in images.batches(subject.preprocess, BATCH):
+            x = subject.inputs(torch.from_numpy(batch))
+            if painted is not None:
+                x = fill_holes(x, torch.from_numpy(painted[at]).to(x.device))
+            subject(x)
+            parts.append(seen[site][:, prefix:].float().cpu().numpy())
+    return np.concatenate(parts)
+
+
+def share_of(masks: np.ndarray, positions: int, subject: Subject) -> np.ndarray:
+    """(picture, position): how much of a patch lies on the object."""
+    from vitreous.auditing.effects import patch_share
+
+    return patch_share(torch.from_numpy(masks), subject, positions).numpy()
+
+
+def fit(tokens: np.ndarray, tell: np.ndarray, objects: np.ndarray, penalty: float) -> tuple[np.ndarray, float]:
+    """Logistic regression, both sides of equal weight: places that tell against the others and those on the object."""
+    from sklearn.linear_model import LogisticRegression
+
+    x, y = np.concatenate([tokens, objects]), np.concatenate([tell, np.zeros(len(objects), bool)])
+    scale = np.maximum(x.std(0), 1e-6)
+    fitted = LogisticRegression(C=penalty, class_weight="balanced", max_iter=500).fit(x / scale, y)
+    return (fitted.coef_[0] / scale).astype(np.float32), float(fitted.intercept_[0])
+
+
+@dataclass(frozen=True, eq=False)
+class PlacesOff:
+    """A patch: `model` is the hash of the model that was audited, `names` the classes whose places are put at a mean.
+
+    >>> with patch.on(subject):
+    ...     logits = subject(x)
+    """
+
+    model: str
+    names: tuple[str, ...]
+    places: Places
+
+    def __len__(self) -> int:
+        return len(self.places)
+
+    def __repr__(self) -> str:
+        return f"PlacesOff({', '.join(self.names)} at {self.places.site})"
+
+    @contextmanager
+    def on(self, subject: Subject) -> Iterator[None]:
+        """Refused unless the model has the weights that were audited."""
+        if (given := subject.fingerprint) != self.model:
+            raise ModelError(
+                "the weights are not those that were audited", given=given[:12], accepted=f"{self.model[:12]}..."
+            )
+        with put(subject, self.places):
+            yield
+
+    def before_after(
+        self,
+        subject: Subject,
+        images: ImageSet,
+        *,
+        head: Head | None = None,
+        groups: Sequence[Any] | np.ndarray | None = None,
+    ) -> BeforeAfter:
+        """Accuracy without the patch and with it. `head` is `finding.head`; without one the model's own is read."""
+        labels, _ = check_labels(images)
+        read = open_head(subject, "own", images, None, None, 0)[0] if head is None else head
+        old = logits_of(subject, read, images)
+        with self.on(subject):
+            new = logits_of(subject, read, images)
+        return BeforeAfter.of(old, new, labels, read.names, groups)
+
+    def save(self, path: str | Path) -> None:
+        """One safetensors file: a direction and a threshold a class, and the mean of every position."""
+        from safetensors.numpy import save
+
+        about = {"format": FORMAT, "version": VERSION, "model": self.model, "names": list(self.names)}
+        about |= {"site": self.places.site, "prefix": self.places.prefix}
+        arrays = {name: np.ascontiguousarray(vars(self.places)[name]) for name in ARRAYS}
+        Path(path).parent.mkdir(parents=True, exist_ok=True)
+        replace_file(Path(path), save(arrays, {"about": json_bytes(about).decode()}))
+
+    @classmethod
+    def load(cls, path: str | Path) -> PlacesOff:
+        """What `save` wrote; anything else is refused."""
+        from safetensors import SafetensorError, safe_open
+
+        try:
+            with safe_open(path, "numpy") as file:
+                about = json.loads((file.metadata() or {})["about"])
+                if (about["format"], about["version"]) != (FORMAT, VERSION):
+                    raise KeyError(FORMAT)
+                places = Places(about["site"], about["prefix"], **{name: file.get_tensor(name) for name in ARRAYS})
+                return cls(about["model"], tuple(about["names"]), places)
+        except FileNotFoundError:
+            raise StoreError("no patch here", given=Path(path).name) from None
+        except (SafetensorError, OSError, ValueError, LookupError, TypeError):
+            raise StoreError(
+                "not a patch of places, or a damaged one", given=Path(path).name, remedy="switch_off(...).save(...)"
+            ) from None
