@@ -150,11 +150,11 @@ def test_a_disk_that_fills_up(stage, nursery, alone, small_disk):
 
 
 def cut_short(nursery, alone, folder: Path, stage: str, pattern: str, rng: np.random.Generator) -> int:
-    """Killed half-way, files of what was done are cut; how many."""
+    """Killed when some of it is done, files of what was done are cut; how many."""
     expected, seconds, _ = alone[stage]
     cut = 0
     for _ in range(5):
-        nursery.struck(stage, folder, signal.SIGKILL, float(rng.uniform(0.3, 1) * seconds))
+        nursery.struck(stage, folder, signal.SIGKILL, float(rng.uniform(0, 0.3) * seconds), seen=pattern)
         for path in sorted(folder.glob(pattern)):
             if rng.random() < 0.5:
                 os.truncate(path, int(rng.integers(path.stat().st_size)))
