@@ -82,9 +82,11 @@ class Nursery:
         assert ended == 0, f"{stage} ended with {ended}: {self.said.read_text() if self.said.exists() else ''}"
         return time.monotonic() - began
 
-    def struck(self, stage: str, folder: Path, kind: signal.Signals, after: float) -> bool:
-        """The stage with a signal so many seconds in; whether that came before the end."""
+    def struck(self, stage: str, folder: Path, kind: signal.Signals, after: float, seen: str = "") -> bool:
+        """The stage with a signal so many seconds in, or after a file is `seen`; whether that came before the end."""
         child = self.start(stage, folder)
+        while seen and not any(folder.glob(seen)) and Path(f"/proc/{child}/cmdline").read_bytes():  # empty at its end
+            time.sleep(0.002)
         time.sleep(after)
         os.kill(child, kind)  # not reaped before the nursery hears of it, so the number is still its own
         return self.end() == -kind

@@ -35,8 +35,9 @@ def alone(nursery, tmp_path_factory) -> dict[str, tuple[dict[str, str], float, i
     """Of every stage the files that it leaves when nothing disturbs it, how long it takes, and their bytes."""
     found = {}
     for stage in STAGES:
-        folder = tmp_path_factory.mktemp(stage) / "run"
-        seconds = nursery.run(stage, folder)
+        place = tmp_path_factory.mktemp(stage)
+        folder = place / "run"
+        seconds = min(nursery.run(stage, place / "first"), nursery.run(stage, folder))  # the first one also compiles
         found[stage] = files(folder), seconds, sum(p.stat().st_size for p in folder.rglob("*") if p.is_file())
     assert found["recording"][0] == found["recording_by_workers"][0]
     return found
@@ -57,7 +58,10 @@ def strike(nursery, alone, folder: Path, stage: str, rng: np.random.Generator, t
 @pytest.mark.parametrize("stage", ALL)
 def test_signals_at_random_moments(stage, nursery, alone, tmp_path):
     rng = np.random.default_rng(SEED)
-    assert sum(strike(nursery, alone, tmp_path / str(k), stage, rng, 2) for k in range(2)), "no signal came in time"
+    struck = sum(strike(nursery, alone, tmp_path / str(k), stage, rng, 2) for k in range(2))
+    for k in range(2, 8):  # what is over soon is easily missed on a busy machine
+        struck += strike(nursery, alone, tmp_path / str(k), stage, rng, 2) if not struck else 0
+    assert struck, "no signal came in time"
 
 
 # -- workers
@@ -146,11 +150,11 @@ def test_a_disk_that_fills_up(stage, nursery, alone, small_disk):
 
 
 def cut_short(nursery, alone, folder: Path, stage: str, pattern: str, rng: np.random.Generator) -> int:
-    """Killed half-way, files of what was done are cut; how many."""
+    """Killed when some of it is done, files of what was done are cut; how many."""
     expected, seconds, _ = alone[stage]
     cut = 0
     for _ in range(5):
-        nursery.struck(stage, folder, signal.SIGKILL, float(rng.uniform(0.3, 1) * seconds))
+        nursery.struck(stage, folder, signal.SIGKILL, float(rng.uniform(0, 0.3) * seconds), seen=pattern)
         for path in sorted(folder.glob(pattern)):
             if rng.random() < 0.5:
                 os.truncate(path, int(rng.integers(path.stat().st_size)))
@@ -169,4 +173,6 @@ CUT = [
 
 @pytest.mark.parametrize(("stage", "pattern"), CUT)
 def test_files_that_are_cut_short_are_made_anew(stage, pattern, nursery, alone, tmp_path):
-    assert cut_short(nursery, alone, tmp_path / "run", stage, pattern, np.random.default_rng(SEED)), "nothing was cut"
+    rng = np.random.default_rng(SEED)
+    tries = (cut_short(nursery, alone, tmp_path / str(k), stage, pattern, rng) for k in range(6))
+    assert any(tries), "nothing was cut"
