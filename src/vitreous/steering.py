@@ -33,12 +33,12 @@ from vitreous.evidence.directions import directions
 from vitreous.labels import Embed, Labels, embed_texts
 from vitreous.models.subject import Subject
 from vitreous.subunits.applied import at_hand
+from vitreous.subunits.layers import prefix_at
 
 if TYPE_CHECKING:
     from torch import nn
 
     from vitreous.lenses.disentangle_finding import Disentanglement
-    from vitreous.subunits.layers import LinearLayer
 
 Concept = str | int | tuple[int, int]
 
@@ -187,7 +187,7 @@ def steer(
         raised=np.where(np.isin(ids, up), lift * _strong(disentanglement, ids), 0).astype(np.float32),
         matches=(*up_matches, *down_matches),
         patches=patches,
-        prefix=_prefix(subject, split.layer),
+        prefix=prefix_at(subject, split.layer),
         steers_prefix=prefix,
         where=None if where is None else _mask(where),
     )
@@ -309,14 +309,6 @@ def _embedded(embed: Embed, texts: list[str]) -> np.ndarray:
 
 
 # -- what was asked for
-
-
-def _prefix(subject: Subject | nn.Module, layer: LinearLayer) -> int:
-    """How many tokens that are no patches stand before them at this layer: in blocks, and nowhere else."""
-    if not isinstance(subject, Subject):
-        return 0
-    inside = any(layer.path.startswith(f"{block.path}.") for block in subject.blocks)
-    return len(subject.prefix) if inside else 0
 
 
 def _strong(finding: Disentanglement, ids: np.ndarray) -> np.ndarray:
