@@ -231,8 +231,7 @@ class _Finder:
 
     def find(self, wanted: Concept | Sequence[Concept] | np.ndarray, factor: float) -> tuple[np.ndarray, list[Match]]:
         """int64 (sub-unit,), each once, and what the texts were taken to mean."""
-        several = isinstance(wanted, Iterable) and not isinstance(wanted, str)
-        items = list(wanted) if several else [wanted]
+        items: list[Any] = list(wanted) if isinstance(wanted, Iterable) and not isinstance(wanted, str) else [wanted]
         matches = [self._match(item, factor) for item in items if isinstance(item, str)]
         numbers = [self._number(item) for item in items if not isinstance(item, str)]
         return np.unique(np.array([*numbers, *(i for m in matches for i in m.subunits)], np.int64)), matches
