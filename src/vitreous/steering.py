@@ -33,12 +33,12 @@ from vitreous.evidence.directions import directions
 from vitreous.labels import Embed, Labels, embed_texts
 from vitreous.models.subject import Subject
 from vitreous.subunits.applied import at_hand
+from vitreous.subunits.layers import prefix_at
 
 if TYPE_CHECKING:
     from torch import nn
 
     from vitreous.lenses.disentangle_finding import Disentanglement
-    from vitreous.subunits.layers import LinearLayer
 
 Concept = str | int | tuple[int, int]
 
@@ -187,7 +187,7 @@ def steer(
         raised=np.where(np.isin(ids, up), lift * _strong(disentanglement, ids), 0).astype(np.float32),
         matches=(*up_matches, *down_matches),
         patches=patches,
-        prefix=_prefix(subject, split.layer),
+        prefix=prefix_at(subject, split.layer),
         steers_prefix=prefix,
         where=None if where is None else _mask(where),
     )
@@ -231,8 +231,7 @@ class _Finder:
 
     def find(self, wanted: Concept | Sequence[Concept] | np.ndarray, factor: float) -> tuple[np.ndarray, list[Match]]:
         """int64 (sub-unit,), each once, and what the texts were taken to mean."""
-        several = isinstance(wanted, Iterable) and not isinstance(wanted, str)
-        items = list(wanted) if several else [wanted]
+        items: list[Any] = list(wanted) if isinstance(wanted, Iterable) and not isinstance(wanted, str) else [wanted]
         matches = [self._match(item, factor) for item in items if isinstance(item, str)]
         numbers = [self._number(item) for item in items if not isinstance(item, str)]
         return np.unique(np.array([*numbers, *(i for m in matches for i in m.subunits)], np.int64)), matches
@@ -309,14 +308,6 @@ def _embedded(embed: Embed, texts: list[str]) -> np.ndarray:
 
 
 # -- what was asked for
-
-
-def _prefix(subject: Subject | nn.Module, layer: LinearLayer) -> int:
-    """How many tokens that are no patches stand before them at this layer: in blocks, and nowhere else."""
-    if not isinstance(subject, Subject):
-        return 0
-    inside = any(layer.path.startswith(f"{block.path}.") for block in subject.blocks)
-    return len(subject.prefix) if inside else 0
 
 
 def _strong(finding: Disentanglement, ids: np.ndarray) -> np.ndarray:

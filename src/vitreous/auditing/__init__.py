@@ -32,7 +32,7 @@ from vitreous.checks import is_number, whole
 from vitreous.errors import ModelError, SettingsError
 from vitreous.images import ImageSet
 from vitreous.models.subject import Subject
-from vitreous.subunits.layers import LinearLayer, find_layer
+from vitreous.subunits.layers import LinearLayer, find_layer, prefix_at
 
 if TYPE_CHECKING:
     from vitreous.labels import Labels
@@ -118,8 +118,7 @@ class _Job:
 
     @property
     def prefix(self) -> int:
-        inside = any(self.layer.path.startswith(f"{block.path}.") for block in self.subject.blocks)
-        return len(self.subject.prefix) if inside else 0
+        return prefix_at(self.subject, self.layer)
 
     def said(self) -> dict[str, Any]:
         """The settings, for those who read the finding."""

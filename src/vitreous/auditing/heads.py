@@ -85,6 +85,7 @@ def open_head(
         return _probe(subject, images, train, names, seed)
     if isinstance(given, tuple):
         return Head("given", names, _linear(*given, subject), _arrays(given, len(names))), images
+    assert callable(given)
     return Head("given", names, given), images
 
 

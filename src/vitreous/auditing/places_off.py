@@ -14,8 +14,8 @@ import torch
 from torch import Tensor
 
 import vitreous.hooks as hooks
-from vitreous.auditing.heads import BATCH, Head, check_labels, open_head
-from vitreous.auditing.switch import BeforeAfter, logits_of
+from vitreous.auditing.heads import BATCH, Head
+from vitreous.auditing.switch import BeforeAfter, compared
 from vitreous.errors import ModelError, SettingsError, StoreError
 from vitreous.hooks import evaluating
 from vitreous.images import ImageSet
@@ -139,12 +139,7 @@ class PlacesOff:
         groups: Sequence[Any] | np.ndarray | None = None,
     ) -> BeforeAfter:
         """Accuracy without the patch and with it. `head` is `finding.head`; without one the model's own is read."""
-        labels, _ = check_labels(images)
-        read = open_head(subject, "own", images, None, None, 0)[0] if head is None else head
-        old = logits_of(subject, read, images)
-        with self.on(subject):
-            new = logits_of(subject, read, images)
-        return BeforeAfter.of(old, new, labels, read.names, groups)
+        return compared(self.on(subject), subject, images, head, groups)
 
     def save(self, path: str | Path) -> None:
         """One safetensors file: a direction and a threshold a class, and the mean of every position."""

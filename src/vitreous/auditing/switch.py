@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -163,12 +163,7 @@ class SwitchOff(Finding):
         groups: Sequence[Any] | np.ndarray | None = None,
     ) -> BeforeAfter:
         """Accuracy without the patch and with it. `head` is `finding.head`; without one the model's own is read."""
-        labels, _ = check_labels(images)
-        read = open_head(subject, "own", images, None, None, 0)[0] if head is None else head
-        old = logits_of(subject, read, images)
-        with self.on(subject):
-            new = logits_of(subject, read, images)
-        return BeforeAfter.of(old, new, labels, read.names, groups)
+        return compared(self.on(subject), subject, images, head, groups)
 
     def measured(self, subject: Subject, images: ImageSet, **asked: Any) -> SwitchOff:
         """The same patch with its effect."""
@@ -304,6 +299,22 @@ class BeforeAfter(Finding):
         lines = [f"{name:{wide}}  {n:5d}  {before:6.1%} -> {after:6.1%}" for name, n, before, after in self.rows]
         said = f"{self.changed} of {self.pictures} decisions changed: {self.mended} are right now, {self.broken} wrong"
         return "\n".join([*lines, said])
+
+
+def compared(
+    patched: AbstractContextManager[None],
+    subject: Subject,
+    images: ImageSet,
+    head: Head | None,
+    groups: Sequence[Any] | np.ndarray | None,
+) -> BeforeAfter:
+    """Decisions outside of a patch's context and inside."""
+    labels, _ = check_labels(images)
+    read = open_head(subject, "own", images, None, None, 0)[0] if head is None else head
+    old = logits_of(subject, read, images)
+    with patched:
+        new = logits_of(subject, read, images)
+    return BeforeAfter.of(old, new, labels, read.names, groups)
 
 
 def group_names(groups: Sequence[Any] | np.ndarray, pictures: int) -> np.ndarray:

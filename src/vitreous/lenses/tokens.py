@@ -24,7 +24,6 @@ import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from functools import cached_property
-from numbers import Integral
 from typing import Any, Literal, NamedTuple, overload
 
 import numpy as np
@@ -301,7 +300,7 @@ def _chosen(tokens: Literal["all"] | Sequence[int | str], count: int, prefix: tu
             if token not in prefix:
                 raise SettingsError("no prefix token of this name", given=token, accepted=prefix)
             found.append(prefix.index(token))
-        elif not isinstance(token, Integral) or not -count <= token < count:
+        elif not isinstance(token, int | np.integer) or not -count <= token < count:
             raise SettingsError("no such token", given=token, accepted=f"{-count} to {count - 1}")
         else:
             found.append(range(count)[token])

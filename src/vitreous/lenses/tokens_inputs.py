@@ -63,7 +63,7 @@ def inputs_of(subject: Subject, given: Any, size: int | tuple[int, int] | None =
 
 
 def _size(given: int | tuple[int, int]) -> Size:
-    sides = (given, given) if isinstance(given, Integral) else given
+    sides: Any = (given, given) if isinstance(given, Integral) else given
     whole = isinstance(sides, Sequence | np.ndarray) and all(isinstance(n, Integral) for n in sides)
     if not whole or len(sides) != 2:
         raise SettingsError("a size is a number of pixels, or (height, width)", given=given)

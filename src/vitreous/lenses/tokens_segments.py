@@ -217,7 +217,7 @@ def _cut(trees: tuple[np.ndarray, ...], k: int | None, threshold: float | None, 
         if not 1 <= k <= tokens:
             raise SettingsError("more clusters than tokens, or none", given=k, accepted=f"1 to {tokens}")
         return np.stack([_in_order(fcluster(tree, k, "maxclust")) for tree in trees])
-    if not is_number(threshold) or not 0 <= threshold <= 1:
+    if threshold is None or not is_number(threshold) or not 0 <= threshold <= 1:
         raise SettingsError("threshold is a share of the tree's height", given=threshold, accepted="0 to 1")
     return np.stack([_in_order(fcluster(tree, threshold * tree[:, 2].max(), "distance")) for tree in trees])
 

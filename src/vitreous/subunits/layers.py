@@ -128,6 +128,14 @@ def inputs_of(subject: Subject, layer: LinearLayer) -> tuple[str, ...]:
     return (*hidden, f"{layer.path}:in")
 
 
+def prefix_at(owner: Subject | nn.Module, layer: LinearLayer) -> int:
+    """How many tokens that are no patches stand before them at this layer: in blocks, and nowhere else."""
+    if not isinstance(owner, Subject):
+        return 0
+    inside = any(layer.path.startswith(f"{block.path}.") for block in owner.blocks)
+    return len(owner.prefix) if inside else 0
+
+
 def _behind(subject: Subject, name: str) -> tuple[str, tuple[int, int] | None]:
     """Path of the layer whose output, or which part of it, a resolved site is."""
     block = subject.block_of(name)
