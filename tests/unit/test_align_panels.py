@@ -43,7 +43,7 @@ def test_cosines_are_means_over_the_same_patch(rows):
     halved = vt.slot_cosines(rows, lambda part, *_: part[..., :5], pictures=10)
     assert np.isfinite(halved.same).all()
     assert np.isnan(vt.slot_cosines({"one": rows["one"]}).between()[0])
-    with pytest.raises(vt.SettingsError, match="at least one picture"):
+    with pytest.raises(vt.SettingsError, match="pictures is a whole number"):
         vt.slot_cosines(rows, pictures=0)
 
 
