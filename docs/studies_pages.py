@@ -1,4 +1,4 @@
-"""A hook of mkdocs: studies/results belongs to the site, under the address that it has in the tree."""
+"""A hook of mkdocs: studies/results belongs to the site, under its address in the tree; links work from disk."""
 
 from __future__ import annotations
 
@@ -19,3 +19,8 @@ def on_files(files, config):
 
 def on_page_markdown(markdown, **_):
     return markdown.replace(f"](../{FOLDER}/", f"]({FOLDER}/")
+
+
+def on_post_page(output, **_):
+    """The link home names its file: a site that is opened from disk has nobody who does that."""
+    return output.replace('href="."', 'href="index.html"').replace('href="../.."', 'href="../../index.html"')

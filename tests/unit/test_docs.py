@@ -63,3 +63,8 @@ def test_the_site_builds_and_its_links_hold(tmp_path, monkeypatch):
     page = (tmp_path / "index.html").read_text()
     assert not re.findall(r'(?:src|href)="(https?:)?//[^"]+\.(?:js|css|woff2?)"', page)
     assert (tmp_path / "studies" / "results" / "align_mosaic.png").is_file()
+    for path in tmp_path.rglob("*.html"):  # opened from disk: no server turns a folder into its index.html
+        if path.name != "404.html":
+            links = re.findall(r'(?:href|src)="([^"#:]+)["#]', path.read_text())
+            lost = [link for link in links if not link.startswith("//") and not (path.parent / link).is_file()]
+            assert not lost, f"{path.name}: {lost}"

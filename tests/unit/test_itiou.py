@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import vitreous as vt
-from vitreous.evidence.itiou import TAUS, InitialTokenIoU, image_itiou, itiou, layer_curve, token_classes
+from vitreous.evidence.itiou import TAUS, image_itiou, itiou, token_classes
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 from reference.itiou import slow_itiou, slow_token_classes
@@ -79,17 +79,6 @@ def test_pictures_without_classes_are_left_out():
     found = itiou([(maps, truth), (maps, np.full_like(truth, 255))], (3, 2), thresholds=[0.2, 0.4])
     assert np.isnan(found.images[1]).all() and found.at(0.2, **FAST).samples == 1
     assert found.best in (0.2, 0.4) and len(found.curve(**FAST)) == 2 == len(found)
-
-
-def test_a_curve_over_layers_takes_one_threshold_or_each_ones_best():
-    def layer(scores):
-        return InitialTokenIoU(np.array([0.2, 0.6]), np.array([scores, scores]), np.zeros(2), np.ones(2))
-
-    layers = {11: layer([0.3, 0.5]), 2: layer([0.2, 0.1])}
-    fixed, free = layer_curve(layers, **FAST), layer_curve(layers, None, **FAST)
-    assert list(fixed) == [2, 11]
-    assert [fixed[b][1].value for b in fixed] == [0.2, 0.3]
-    assert [(free[b][0], free[b][1].value) for b in free] == [(0.2, 0.2), (0.6, 0.5)]
 
 
 def test_what_does_not_fit_is_refused():

@@ -17,7 +17,7 @@ A mask that covers the whole picture gets the area of the class. `chance` is thi
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -152,17 +152,6 @@ def itiou(
     if not scores:
         raise SettingsError("no maps were given")
     return InitialTokenIoU(_taus(thresholds), np.stack(scores), np.array(chances), np.array(counts))
-
-
-def layer_curve(
-    layers: Mapping[int, InitialTokenIoU], tau: float | None = TAU, **settings: Any
-) -> dict[int, tuple[float, Estimate]]:
-    """{block: (threshold, score)} in the order of the blocks (Figure 13); `tau=None` takes each block's best one."""
-    curve = {}
-    for block in sorted(layers):
-        used = layers[block].best if tau is None else tau
-        curve[block] = (used, layers[block].at(used, **settings))
-    return curve
 
 
 def _taus(thresholds: Sequence[float]) -> np.ndarray:

@@ -70,9 +70,3 @@ class Family:
     @property
     def attention(self) -> bool:
         return bool(self.heads)
-
-    @property
-    def spatial(self) -> bool:
-        """Whether activations are pictures (sample, channel, row, column) rather than token lists."""
-        layout = self.sites["resid.out"]
-        return isinstance(layout, Site) and layout.layout == "NCHW"
