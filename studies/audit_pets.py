@@ -11,8 +11,6 @@ boxes.
 
 from __future__ import annotations
 
-import argparse
-import json
 import time
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -24,14 +22,12 @@ from torch import Tensor, nn
 
 import audit_pets_features as features
 import vitreous as vt
-from audit_pets_inputs import NONE, SIDE, Pets, Pooled, accuracy, backbone, halves, probe, read_pets
+from audit_pets_inputs import NONE, SIDE, Pets, accuracy, halves, probe
+from audit_pets_runs import RESULTS, Study
 from vitreous.auditing.heads import Head, open_head, outputs_of
 from vitreous.auditing.switch import logits_of
 from vitreous.baselines.masks import input_masks, object_masks
-from vitreous.provenance import json_bytes, machine, replace_file, versions
 
-RUNS = Path("runs") / "audit_pets"
-OUT = Path(__file__).parent / "results" / "audit_pets"
 MODELS = {"dinov2s_saliency": 126, "tin-vit-text": None}
 SEEDS = (0, 1, 2, 3, 4)
 BOX = 72  # pixels of 256
@@ -224,7 +220,7 @@ def run(pets: Pets, subject: vt.Subject, name: str, seed: int) -> dict[str, Any]
     told = roc_auc_score(np.repeat([1, 0], len(each[0])), np.concatenate(each))
     found["cam"] = cams | {"auc": float(told)}
     if seed == SEEDS[0]:
-        pictures(sweep, one, OUT.with_name(f"audit_pets_{name}.png"))
+        pictures(sweep, one, RESULTS / f"audit_pets_{name}.png")
     return found | {"seconds": time.perf_counter() - start}
 
 
@@ -329,32 +325,5 @@ def cams(some: list[dict[str, Any]]) -> list[str]:
     ]
 
 
-def tables() -> None:
-    files = [RUNS / f"{name}-{seed}.json" for name in MODELS for seed in SEEDS]
-    rows = [json.loads(file.read_text()) for file in files if file.exists()]
-    about = {"command": "python studies/audit_pets.py DATA", "machine": machine(), "versions": versions()}
-    replace_file(OUT.with_suffix(".json"), json_bytes(about | {"sites": SITES, "box": BOX, "rows": rows}))
-    replace_file(OUT.with_suffix(".md"), ("\n".join(written(rows)).strip() + "\n").encode())
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("data", type=Path)
-    parser.add_argument("step", nargs="?", choices=("run", "tables"), default="run")
-    asked = parser.parse_args()
-    if asked.step == "run":
-        RUNS.mkdir(parents=True, exist_ok=True)
-        pets = read_pets(asked.data)
-        todo = [(s, name) for s in SEEDS for name in MODELS if not (RUNS / f"{name}-{s}.json").exists()]
-        for seed, name in todo:
-            base = backbone(asked.data, name, MODELS[name])
-            subject = vt.wrap(Pooled(base.module, patches=True), name=name, preprocess=base.preprocess)
-            found = run(pets, subject, name, seed)
-            replace_file(RUNS / f"{name}-{seed}.json", json_bytes(found))
-            tables()
-            print(name, seed, f"{found['seconds']:.0f} s", {k: found[k] for k in WAYS}, flush=True)
-    tables()
-
-
 if __name__ == "__main__":
-    main()
+    Study("audit_pets", __doc__, MODELS, SEEDS, {"sites": SITES, "box": BOX}, run, written).main()

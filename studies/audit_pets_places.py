@@ -9,8 +9,6 @@ the audited half; accuracies are of the other half. Nobody is told of boxes, onl
 
 from __future__ import annotations
 
-import argparse
-import json
 import textwrap
 import time
 from pathlib import Path
@@ -22,13 +20,11 @@ from sklearn.metrics import roc_auc_score
 
 import vitreous as vt
 from audit_pets import BOX, DRAWS, MODELS, SHOWN, Case, accuracies, case, opened, spread
-from audit_pets_inputs import NONE, SIDE, Pets, Pooled, backbone, halves, probe, read_pets
+from audit_pets_inputs import NONE, SIDE, Pets, halves, probe
+from audit_pets_runs import RESULTS, Study
 from vitreous.auditing.heads import outputs_of
 from vitreous.auditing.places_off import tokens_at
-from vitreous.provenance import json_bytes, machine, replace_file, versions
 
-RUNS = Path("runs") / "audit_pets_places"
-OUT = Path(__file__).parent / "results" / "audit_pets_places"
 SEEDS = (0, 2, 3, 1, 4)  # in the order of running
 SETTLED = (0, 1)  # the method, its layer and its settings were settled on these seeds; the others were not looked at
 CLEAN = {
@@ -82,7 +78,7 @@ def run(pets: Pets, subject: vt.Subject, name: str, seed: int) -> dict[str, Any]
         with finding.switch_off().on(subject):
             found["off"] = accuracies(one, finding.head)
     if seed == SEEDS[0]:
-        pictures(finding, one, OUT.with_name(f"audit_pets_places_{name}.png"))
+        pictures(finding, one, RESULTS / f"audit_pets_places_{name}.png")
     found |= clean(pets, one, seed)
     return found | {"seconds": time.perf_counter() - start}
 
@@ -218,32 +214,5 @@ def told(some: list[dict[str, Any]]) -> list[str]:
     ]
 
 
-def tables() -> None:
-    files = [RUNS / f"{name}-{seed}.json" for name in MODELS for seed in sorted(SEEDS)]
-    rows = [json.loads(file.read_text()) for file in files if file.exists()]
-    about = {"command": "python studies/audit_pets_places.py DATA", "machine": machine(), "versions": versions()}
-    replace_file(OUT.with_suffix(".json"), json_bytes(about | {"box": BOX, "settled": SETTLED, "rows": rows}))
-    replace_file(OUT.with_suffix(".md"), ("\n".join(written(rows)).strip() + "\n").encode())
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("data", type=Path)
-    parser.add_argument("step", nargs="?", choices=("run", "tables"), default="run")
-    asked = parser.parse_args()
-    if asked.step == "run":
-        RUNS.mkdir(parents=True, exist_ok=True)
-        pets = read_pets(asked.data)
-        todo = [(s, name) for s in SEEDS for name in MODELS if not (RUNS / f"{name}-{s}.json").exists()]
-        for seed, name in todo:
-            base = backbone(asked.data, name, MODELS[name])
-            subject = vt.wrap(Pooled(base.module, patches=True), name=name, preprocess=base.preprocess)
-            found = run(pets, subject, name, seed)
-            replace_file(RUNS / f"{name}-{seed}.json", json_bytes(found))
-            tables()
-            print(name, seed, f"{found['seconds']:.0f} s", found, flush=True)
-    tables()
-
-
 if __name__ == "__main__":
-    main()
+    Study("audit_pets_places", __doc__, MODELS, SEEDS, {"box": BOX, "settled": SETTLED}, run, written).main()
