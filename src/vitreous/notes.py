@@ -137,7 +137,7 @@ class Journal:
         if not cleaned or set(values) - {"name", "comment"}:
             raise SettingsError("a note has a name, a comment, or both", given=sorted(values))
         if not id or len(id) > LONGEST_ID or not id.isprintable():
-            raise SettingsError("this is no id of a unit", given=id[:80], accepted="MODEL/SITE/UNIT")
+            raise SettingsError("not the id of a unit", given=id[:80], accepted="MODEL/SITE/UNIT")
         return self._add({"id": id, **dict(cleaned)})
 
     def undo(self, number: str) -> Change:

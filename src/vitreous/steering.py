@@ -241,7 +241,7 @@ class _Finder:
         pair = isinstance(item, tuple) and len(item) == 2
         if not all(isinstance(n, int | np.integer) and not isinstance(n, bool) for n in (item if pair else [item])):
             raise SettingsError(
-                "a sub-unit is said by its number, by (unit, which of its sub-units), or by a label", given=item
+                "a sub-unit is named by its number, by (unit, which of its sub-units), or by a label", given=item
             )
         if not pair:
             if not 0 <= item < len(self.finding):
@@ -258,7 +258,9 @@ class _Finder:
         """The sub-units whose labels are nearest to a text, equally near ones by how well the label fits."""
         if self.names is None:
             raise SettingsError(
-                "a sub-unit is said by a label, and there are none", given=concept, remedy="labels=vt.label(...)"
+                "a sub-unit is named by its label here, and no labels were given",
+                given=concept,
+                remedy="labels=vt.label(...)",
             )
         words, _ = self._words
         near = self._nearness(concept)

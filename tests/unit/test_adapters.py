@@ -83,7 +83,7 @@ def test_sets_that_cannot_be_used_say_why():
     with pytest.raises(ImageError, match="item 0 is not a picture") as caught:
         ImageSet.open(torch_set([(torch.zeros(3, 4, 4), 0)]))[0]
     assert "without transform=" in str(caught.value)
-    with pytest.raises(ImageError, match="a target is no whole number") as caught:
+    with pytest.raises(ImageError, match="a target is not a whole number") as caught:
         ImageSet.open(torch_set([(Image.fromarray(some(1)[0]), "cat")]))
     assert "['str']" in str(caught.value)
 

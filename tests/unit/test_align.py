@@ -120,7 +120,7 @@ def test_a_killed_training_goes_on_and_ends_with_the_same_maps(tmp_path, monkeyp
     with pytest.raises(vt.SettingsError, match="checkpoint cannot be read"):
         vt.align(models, values, out=tmp_path / "whole", **settings)
     (tmp_path / "killed" / "alignment.json").write_text("{")
-    with pytest.raises(vt.SettingsError, match="no saved alignment"):
+    with pytest.raises(vt.SettingsError, match="not a saved alignment"):
         vt.ChannelAlign.load(tmp_path / "killed")
 
 
@@ -223,7 +223,7 @@ def test_channels_of_a_region_are_those_with_the_largest_weights():
 def test_bad_input_is_refused_with_what_to_do():
     models, values = world(40)
     for wrong, match in (
-        (values[:39], "different number"),
+        (values[:39], "not as many responses"),
         (np.ones_like(values), "every response is constant"),
         (np.where(np.arange(10) == 3, np.nan, values), r"(?s)not finite.*1 of 10.*leave those columns out"),
         (values[:, 0], "image, response"),
@@ -329,5 +329,5 @@ def test_the_algonauts_layout(tmp_path):
     np.save(fmri / "rh_training_fmri.npy", right[0])
     with pytest.raises(vt.SettingsError, match=r"numbers \(image, vertex\)"):
         vt.algonauts(folder)
-    with pytest.raises(vt.SettingsError, match="no Algonauts 2023 folder"):
+    with pytest.raises(vt.SettingsError, match="folder of an Algonauts 2023 subject"):
         vt.algonauts(tmp_path)

@@ -89,7 +89,7 @@ def test_bad_input_ends_with_a_message(stores, tmp_path):
     for name, said in (
         ("bad.npy", "responses cannot be read"),
         ("other.npz", "no array `responses`"),
-        ("short.npy", "different number"),
+        ("short.npy", "not as many responses"),
         ("missing.npy", "responses cannot be read"),
     ):
         code, text = call("align", *stores, "--responses", tmp_path / name, "--out", tmp_path / "x")

@@ -148,7 +148,7 @@ def test_stores_carry_their_grid_and_masks_are_brought_to_the_input(tmp_path):
 
 def test_bad_input_is_refused(aligned):
     models, alignment, maps, inside = aligned
-    with pytest.raises(vt.SettingsError, match="different number"):
+    with pytest.raises(vt.SettingsError, match="not as many class maps"):
         vt.segmentation_by_layer(models, maps["shape"][:7], progress=False)
     with pytest.raises(vt.SettingsError, match="do not fill a square"):
         vt.segmentation_by_layer({"model": {"a": np.ones((4, 35, 3))}}, maps["shape"][:4], n_eig=2, progress=False)

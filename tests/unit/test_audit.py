@@ -274,7 +274,7 @@ def test_sets_that_say_nothing_are_refused(change, message):
     [
         ({"masks": [np.ones((8, 8), bool)] * 12}, "another size"),
         ({"masks": [np.ones((32, 32), bool)] * 3}, "one mask a picture"),
-        ({"masks": [np.zeros((32, 32), bool)] * 12}, "tell the object"),
+        ({"masks": [np.zeros((32, 32), bool)] * 12}, "both the object and the rest"),
         ({"masks": [np.full((32, 32), 7)] * 12}, "not of 0 and 1"),
         ({"masks": "masks", "rim": -1}, "rim is a number of pixels"),
         ({"groups": ["a"]}, "one group a picture"),

@@ -53,7 +53,7 @@ def test_every_caption_fits(tower: CaptionTower) -> None:
 
 
 def test_unknown_words_and_wrong_lengths_are_refused(tower: CaptionTower) -> None:
-    with pytest.raises(SettingsError, match=r"never saw\n  given:    'stars'\n(.|\n)*nearest:  star"):
+    with pytest.raises(SettingsError, match=r"does not know a word\n  given:    'stars'\n(.|\n)*nearest:  star"):
         tower.tokens(["red stars"])
     with pytest.raises(
         SettingsError, match="length that the tower cannot take\n  given:    0\n  accepted: 1 to 40 words"

@@ -178,7 +178,7 @@ def test_voc_with_damage(voc):
         dataset("voc2012", voc, "train")[0]
     assert "2007_000033.png" in str(caught.value)
     write(base, {"Annotations/2007_000042.xml": b"<annotation>"})
-    with pytest.raises(ImageError, match="an annotation that is no XML"):
+    with pytest.raises(ImageError, match="an annotation that is not XML"):
         dataset("voc2012", voc, "train")[1]
     images = dataset("voc2012", voc, "train", on_error="skip")
     assert (len(images), [name for name, _ in images.skipped]) == (0, ["2007_000033", "2007_000042"])
@@ -457,7 +457,7 @@ def test_imagenet_flat_with_the_devkit_whose_numbers_are_its_own(tmp_path):
 
 def test_imagenet_that_cannot_be_used(tmp_path):
     write(tmp_path, FLAT)
-    with pytest.raises(ImageError, match="without a file of answers") as caught:
+    with pytest.raises(ImageError, match="there is no file of labels") as caught:
         dataset("imagenet", tmp_path)
     assert "LOC_val_solution.csv, val.txt" in str(caught.value)
     write(tmp_path, {"train/n00000001/a.JPEG": b"", "train/cats/b.JPEG": b""})

@@ -310,7 +310,7 @@ def test_of_a_language_model_the_next_token_is_read_and_what_all_texts_share_is_
 
 def test_texts_that_are_all_alike_have_nothing_of_their_own():
     alike = vt.TextSet.from_ids([[1, 2, 3]] * 12)
-    with pytest.raises(SettingsError, match="a text has nothing of its own"):
+    with pytest.raises(SettingsError, match="a text is empty but for what every text begins with"):
         same_start(alike)
     with pytest.raises(SettingsError, match="000002"):
         same_start(vt.TextSet.from_ids([[1, 2, 3], [1, 2, 4], [1, 2]]))

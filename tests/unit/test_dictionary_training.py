@@ -279,8 +279,8 @@ def test_dictionaries_of_others_are_read(tmp_path):
     ("fields", "message"),
     [
         ({"architecture": "gated"}, "architecture 'gated' is none of"),
-        ({"normalize_activations": "layer_norm"}, "in a way that we do not"),
-        ({"rescale_acts_by_decoder_norm": True}, "in a way that we do not"),
+        ({"normalize_activations": "layer_norm"}, "in a way that is not supported"),
+        ({"rescale_acts_by_decoder_norm": True}, "in a way that is not supported"),
         ({"d_sae": 7}, "weights do not fit"),
         ({"architecture": "jumprelu"}, "weights do not fit"),
         ({"k": 9}, "k is between 1 and the number of units"),

@@ -160,7 +160,7 @@ def test_jobs_end_in_all_their_ways(slow):
     assert jobs.find(done.id) is done
     with pytest.raises(SettingsError, match="no such job"):
         jobs.find("x")
-    with pytest.raises(SettingsError, match="nothing to do"):
+    with pytest.raises(SettingsError, match="one map or more"):
         jobs.start([])
 
 

@@ -228,11 +228,11 @@ def test_a_damaged_cut_is_refused(tmp_path, name):
     whole = (tmp_path / name).read_bytes()
     for data in (b"PK nothing", b"", whole[: len(whole) // 2], whole[:-30]):
         (tmp_path / name).write_bytes(data)
-        with pytest.raises(vt.SettingsError, match="no saved cut"):
+        with pytest.raises(vt.SettingsError, match="not a saved cut"):
             vt.Spectral.load(tmp_path)
     (tmp_path / name).write_bytes(whole)
     np.save(tmp_path / "eigenvectors.npy", np.ones((9, 3), np.float32))
-    with pytest.raises(vt.SettingsError, match="no saved cut"):
+    with pytest.raises(vt.SettingsError, match="not a saved cut"):
         vt.Spectral.load(tmp_path)
 
 

@@ -74,7 +74,7 @@ def test_bad_input_is_refused_with_what_to_do():
         ({"truths": np.full_like(truths, 255)}, "no pixel with a class"),
         ({"truths": truths - 1}, "numbered from 0"),
         ({"background": 9}, "no such background"),
-        ({"classes": 2}, r"(?s)a class that there is not.*ignore="),
+        ({"classes": 2}, r"(?s)a class that does not exist.*ignore="),
         ({"thresholds": ()}, "at least one threshold"),
     ):
         with pytest.raises(vt.SettingsError, match=match):

@@ -154,7 +154,7 @@ def test_bars_stand_beside_each_other_and_begin_at_one_height():
             lambda: Maps(
                 "", np.zeros((1, 1, 3, 3)), ("r",), ("c",), *[np.zeros((1, 1))] * 3, (Link((0, 0), (0, 1), 1),)
             ),
-            "leads to no cell",
+            "points to a cell that is not there",
         ),
         (lambda: Matrix("", np.zeros((2, 3), np.uint8), (0,), ("a",)), "square"),
         (lambda: Matrix("", np.zeros((2, 2)), (0,), ("a",)), "uint8"),

@@ -182,7 +182,7 @@ def test_what_cannot_be_scored_is_refused_by_name():
     ones = np.ones((2, 2), int)
     with pytest.raises(vt.SettingsError, match=r"as large as its class map\n  given:    \(2, 3\)"):
         per_image([np.ones((2, 3), int)], [ones])
-    with pytest.raises(vt.SettingsError, match="class that there is not\n  given:    21"):
+    with pytest.raises(vt.SettingsError, match="class that does not exist\n  given:    21"):
         per_image([ones], [21 * ones], classes=21)
     with pytest.raises(vt.SettingsError, match="numbered from 0\n  given:    -1"):
         per_image([ones], [-ones])

@@ -235,7 +235,7 @@ def test_the_table_compares_layer_by_layer():
 
 def test_findings_that_were_not_made_alike_are_not_paired():
     scores = np.random.default_rng(0).random((2, 3, 4, 10))
-    with pytest.raises(vt.SettingsError, match="not made alike"):
+    with pytest.raises(vt.SettingsError, match="made in different ways"):
         tcav_table(finding(scores), finding(scores, seed=1))
-    with pytest.raises(vt.SettingsError, match="not made alike"):
+    with pytest.raises(vt.SettingsError, match="made in different ways"):
         tcav_table(finding(scores), finding(scores[:, :2]))

@@ -71,7 +71,7 @@ def test_layers_stand_side_by_side():
 def test_maps_without_a_picture_are_refused():
     from dataclasses import replace
 
-    with pytest.raises(vt.SettingsError, match="do not know their picture"):
+    with pytest.raises(vt.SettingsError, match="have no picture to go with them"):
         token_panel(replace(found(), frames=None), picture()[0], [0])
     with pytest.raises(vt.SettingsError, match="texts have no picture"):
         token_panel(replace(found(), grid=None), picture()[0], [0])

@@ -273,7 +273,7 @@ def _split(
 
     if given is not None:
         if given.site != layer.site:
-            raise SettingsError("the sub-units are of another site", given=given.site, accepted=layer.site)
+            raise SettingsError("the sub-units belong to another site", given=given.site, accepted=layer.site)
         matching_layer(given, subject)
         return given
     if not split:

@@ -254,5 +254,5 @@ def _number(item: int | AuditRow) -> int:
     if isinstance(item, AuditRow):
         return item.id
     if isinstance(item, bool) or not isinstance(item, int | np.integer):
-        raise SettingsError("a part is said by its id or by its row", given=item)
+        raise SettingsError("a part is named by its id or its row", given=item)
     return int(item)

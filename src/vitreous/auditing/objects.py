@@ -36,7 +36,8 @@ def grown_masks(
     placed = input_masks(found, subject.preprocess).astype(bool)
     if not placed.any() or placed.all():
         raise ImageError(
-            "masks tell the object from the rest", given="all pixels are " + ("object" if placed.any() else "ground")
+            "a mask needs both the object and the rest",
+            given="all pixels are " + ("object" if placed.any() else "ground"),
         )
     return _grown(placed, max(1, round(max(placed.shape[1:]) / SOFT)) if rim is None else rim)
 

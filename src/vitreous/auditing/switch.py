@@ -62,7 +62,7 @@ class LayerOff:
                 remedy="load the model that was audited, or audit this one",
             )
         if self._hooks(layer):
-            raise SettingsError("this patch is on already", given=self.site, remedy="patch.remove(...) first")
+            raise SettingsError("this patch is already on", given=self.site, remedy="patch.remove(...) first")
 
     def apply(self, owner: Subject | nn.Module) -> None:
         layer = self._layer(owner)

@@ -365,7 +365,7 @@ def tcav_table(a: TcavFinding, b: TcavFinding, names: tuple[str, str] = ("a", "b
     told = [[f.scores.shape, f.concepts, f.classes, *(f.settings[k] for k in PAIRED)] for f in (a, b)]
     if told[0] != told[1]:
         raise SettingsError(
-            "two findings that were not made alike cannot be paired",
+            "findings made in different ways cannot be paired",
             given=[(x, y) for x, y in zip(*told, strict=True) if x != y][:2],
             remedy="the same pictures, concepts, random sets and seed for both",
         )

@@ -213,7 +213,7 @@ def _chosen(sweep: AuditSweep, off: str | None) -> tuple[tuple[str, int], ...]:
         where, _, number = word.strip().rpartition("/")
         if not number.isdigit() or (not where and len(sites) > 1):
             accepted = "--off 3,17" if len(sites) == 1 else f"--off {sites[0]}/3,{sites[-1]}/17"
-            raise SettingsError("parts are said by their ids", given=word, accepted=accepted)
+            raise SettingsError("parts are named by their ids", given=word, accepted=accepted)
         found.append((where or sites[0], int(number)))
     return tuple(found)
 

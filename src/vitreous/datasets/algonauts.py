@@ -22,7 +22,7 @@ def algonauts(folder: str | Path) -> Responses:
     fmri = [folder / "training_split" / "training_fmri" / f"{side}_training_fmri.npy" for side in HEMISPHERES.values()]
     if missing := [str(path) for path in fmri if not path.is_file()]:
         raise SettingsError(
-            "this is no Algonauts 2023 folder of a subject",
+            "not the folder of an Algonauts 2023 subject",
             given=missing,
             accepted="a folder such as subj01, with training_split/training_fmri and roi_masks",
         )

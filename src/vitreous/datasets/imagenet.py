@@ -62,7 +62,7 @@ def _flat(root: Path, base: Path, pictures: list[str]) -> list[str]:
     path = next((folder / name for folder in folders for name in TRUTHS if (folder / name).is_file()), None)
     if path is None:
         raise ImageError(
-            "pictures without class folders and without a file of answers",
+            "the pictures lie in no class folders, and there is no file of labels",
             given=str(base),
             accepted=TRUTHS,
             remedy="sort the pictures into synset folders, or put one of these files beside them",

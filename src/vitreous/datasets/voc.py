@@ -67,4 +67,4 @@ def _objects(data: bytes, name: str) -> list[ElementTree.Element]:
     try:
         return ElementTree.fromstring(data).findall("object")
     except ElementTree.ParseError as error:
-        raise ImageError(f"an annotation that is no XML ({error})", given=name) from None
+        raise ImageError(f"an annotation that is not XML ({error})", given=name) from None

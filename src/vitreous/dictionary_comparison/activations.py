@@ -95,7 +95,9 @@ def same_start(texts: TextSet) -> int:
     alike = (texts.tokens == texts.tokens[0]).all(0) & (np.arange(texts.tokens.shape[1]) < texts.lengths.min())
     start = len(alike) if alike.all() else int(np.argmin(alike))
     if (texts.lengths <= start).any():
-        raise SettingsError("a text has nothing of its own", given=texts.ids[int(np.argmin(texts.lengths))])
+        raise SettingsError(
+            "a text is empty but for what every text begins with", given=texts.ids[int(np.argmin(texts.lengths))]
+        )
     return start
 
 

@@ -306,7 +306,7 @@ def _checked(
             accepted=f"{(len(shown), len(judges))}, one judge or more",
         )
     if swaps not in SWAPS:
-        raise SettingsError("no such rule for the two orders", given=swaps, accepted=SWAPS)
+        raise SettingsError("unknown rule for the two orders", given=swaps, accepted=SWAPS)
     if resample not in RESAMPLES:
         raise SettingsError("nothing of that kind to resample", given=resample, accepted=RESAMPLES)
     if repeats < 1:

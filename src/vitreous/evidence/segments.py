@@ -282,7 +282,7 @@ def class_count(tables: Sequence[np.ndarray], classes: int | None) -> int:
     most = max(table.shape[1] for table in tables)
     if classes is not None and most > classes:
         raise SettingsError(
-            "a class map holds a class that there is not",
+            "a class map holds a class that does not exist",
             given=most - 1,
             accepted=f"0 to {classes - 1}",
             remedy="name labels that count for nothing in ignore=",

@@ -87,7 +87,7 @@ class Album:
         with self._one:
             image = decode(data, "the picture", most=LARGEST_PICTURE).image
             if min(image.size) < 1 or max(image.size) > 200 * min(image.size):
-                raise ImageError("the picture is too thin to look at", given=f"{image.width} x {image.height} pixels")
+                raise ImageError("the picture is too narrow to look at", given=f"{image.width} x {image.height} pixels")
             image.thumbnail((KEPT_SIDE, KEPT_SIDE))
         digest = hashlib.sha256(f"{image.size}".encode() + image.tobytes()).hexdigest()
         shown = "".join(c for c in name if c.isprintable())[:120]

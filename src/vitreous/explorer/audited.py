@@ -197,7 +197,7 @@ def _part_answer(finding: AuditFinding, number: int) -> bytes:
 def _switch_answer(sweep: AuditSweep, before: np.ndarray, after: np.ndarray, parts: int) -> bytes:
     first, groups = sweep.findings[0], sweep.groups
     if not np.isfinite(after).all():
-        raise SettingsError("switched off like this the model gives no numbers", remedy="fewer parts")
+        raise SettingsError("with these parts switched off the model's output is not finite", remedy="fewer parts")
     table = BeforeAfter.of(before, after, first.labels, first.classes, groups)
     was, now = before.argmax(1), after.argmax(1)
     changed = np.flatnonzero(was != now)

@@ -64,10 +64,12 @@ class Jobs:
 
     def start(self, pieces: Sequence[Callable[[], Flight]]) -> Job:
         if not 0 < len(pieces) <= LARGEST:
-            raise SettingsError("nothing to do, or too much", given=len(pieces), accepted=f"1 to {LARGEST:,} maps")
+            raise SettingsError(
+                "a job makes one map or more, and not too many", given=len(pieces), accepted=f"1 to {LARGEST:,} maps"
+            )
         with self._lock:
             if sum(job.state in RUNNING for job in self._jobs.values()) >= ACTIVE:
-                raise SettingsError("enough is being worked on", accepted=f"{ACTIVE} jobs at once", remedy="stop one")
+                raise SettingsError("too many jobs are running", accepted=f"{ACTIVE} jobs at once", remedy="stop one")
             job = Job(secrets.token_hex(8), len(pieces))
             self._jobs[job.id] = job
             for old in [id for id, known in self._jobs.items() if known.state not in RUNNING]:

@@ -146,7 +146,7 @@ async def activations(
     """How much a unit or sub-unit answers to each patch of a picture."""
     asked = UnitId.read(unit)
     if asked.model != model:
-        raise SettingsError("the unit is one of another model", given=unit, accepted=model[:80])
+        raise SettingsError("the unit belongs to another model", given=unit, accepted=model[:80])
     flight = await asyncio.to_thread(room.live.activations, asked, picture)
     return _json(await landed(request, room.live.worker(model), flight))
 

@@ -71,7 +71,7 @@ def steered_answer(
         after, map_after = _looked(subject, x)
     if not (np.isfinite(after).all() and np.isfinite(map_after).all()):
         raise SettingsError(
-            "steered like this the model gives no numbers", remedy="smaller factors, or fewer sub-units"
+            "steered like this, the model's output is not finite", remedy="smaller factors, or fewer sub-units"
         )
     size = float(np.linalg.norm(before))
     high = max(float(map_before.max()), float(map_after.max()))

@@ -34,9 +34,7 @@ class UnitId:
     def read(cls, text: str) -> UnitId:
         found = _PARTS.fullmatch(text)
         if found is None:
-            raise NotThereError(
-                "this is no id of a unit", given=text[:80], accepted="MODEL/blocks.7.mlp.out/17 or 17.2"
-            )
+            raise NotThereError("not the id of a unit", given=text[:80], accepted="MODEL/blocks.7.mlp.out/17 or 17.2")
         part = found["part"]
         return cls(found["model"], int(found["block"]), int(found["unit"]), None if part is None else int(part))
 

@@ -212,5 +212,5 @@ def _read_labels(source: Torch, count: int) -> np.ndarray:
     labels = [source.item(at)[1] for at in tqdm(range(count), desc="reading labels", delay=1, leave=False)]
     if not all(isinstance(value, int | np.integer) for value in labels):
         kinds = sorted({type(value).__name__ for value in labels})
-        raise ImageError("a target is no whole number", given=kinds, remedy="say label=... or wrap the data set")
+        raise ImageError("a target is not a whole number", given=kinds, remedy="say label=... or wrap the data set")
     return np.array(labels, np.int64)

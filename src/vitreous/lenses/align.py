@@ -195,7 +195,7 @@ def _check(found: Nodes, wanted: Responses, nodes: int, kept: int, held_out: flo
     counts = {f"{block.model} {block.layer}": len(block.array) for block in found.blocks}
     if wrong := {name: n for name, n in counts.items() if n != len(wanted)}:
         raise SettingsError(
-            "responses and images are of different number",
+            "there are not as many responses as images",
             given=f"{len(wanted)} responses, {next(iter(wrong.values()))} images of {next(iter(wrong))}",
             remedy="give the responses in the order of the images of every store",
         )
@@ -263,7 +263,7 @@ def _epoch(
         for name, value in found.items():
             sums[name] = sums.get(name, 0.0) + float(value.detach()) / len(pieces)
     if not np.isfinite(sums["total"]):
-        raise SettingsError("the loss is not a number any more", given=f"epoch {epoch}", remedy="lower lr")
+        raise SettingsError("the loss became NaN or infinite", given=f"epoch {epoch}", remedy="lower lr")
     return sums
 
 

@@ -167,7 +167,7 @@ class Atlas(Finding):
         try:
             ids = tuple(json.loads((folder / IDS).read_text()))
         except (OSError, ValueError) as error:
-            raise SettingsError("this is no saved atlas, or a damaged one", given=str(folder / IDS)) from error
+            raise SettingsError("not a saved atlas, or a damaged one", given=str(folder / IDS)) from error
         return cls(spectral, plane, space, shades, Groups(read_array(folder / MERGES), owner), ids)
 
 

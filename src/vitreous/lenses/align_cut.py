@@ -168,7 +168,7 @@ class Spectral(Finding):
             return cls(vectors, values, places, settings, grids, _placer(folder / PLACER))
         except (OSError, ValueError, KeyError, TypeError, BadZipFile, EOFError, RecursionError) as error:
             raise SettingsError(
-                "this is no saved cut, or a damaged one", given=str(folder), remedy="run vt.ncut again"
+                "not a saved cut, or a damaged one", given=str(folder), remedy="run vt.ncut again"
             ) from error
 
 
@@ -181,7 +181,9 @@ def read_array(path: Path) -> np.ndarray:
             raise ValueError("not one array")
         return found
     except (OSError, ValueError, EOFError) as error:
-        raise SettingsError("this array cannot be read", given=str(path), remedy="run vt.ncut again") from error
+        raise SettingsError(
+            "this array of the cut cannot be read", given=str(path), remedy="run vt.ncut again"
+        ) from error
 
 
 def ncut(

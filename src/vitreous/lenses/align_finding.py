@@ -172,7 +172,7 @@ class ChannelAlign(Finding):
             )
         except (OSError, ValueError, KeyError, TypeError, SafetensorError, RecursionError) as error:
             raise SettingsError(
-                "this is no saved alignment, or a damaged one", given=str(folder), remedy="run vt.align again"
+                "not a saved alignment, or a damaged one", given=str(folder), remedy="run vt.align again"
             ) from error
 
 

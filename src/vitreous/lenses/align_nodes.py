@@ -132,7 +132,7 @@ def open_nodes(
     else:
         blocks = [_of_array(source, read=read)]
     if not blocks or not sum(map(len, blocks)):
-        raise SettingsError("there are no nodes", given=source)
+        raise SettingsError("there is nothing to cut: no nodes were given", given=source)
     widths = {block.channels for block in blocks}
     if len(widths) > 1 and same_width:
         raise SettingsError(

@@ -111,7 +111,7 @@ def _truth_of(truths: Any, block: Block) -> Any:
     truth = truths[block.model] if isinstance(truths, Mapping) else truths
     if len(truth) != len(block.array):
         raise SettingsError(
-            "class maps and pictures are of different number",
+            "there are not as many class maps as pictures",
             given=f"{len(truth)} maps, {len(block.array)} pictures of {block.model} {block.layer}",
         )
     return truth

@@ -63,7 +63,7 @@ class CaptionTower(nn.Module):
         for row in rows:
             unknown = next((word for word in row if word not in self._ids), None)
             if unknown is not None:
-                raise SettingsError("a word that the text tower never saw", given=unknown, accepted=self.words)
+                raise SettingsError("the text tower does not know a word", given=unknown, accepted=self.words)
             if not 1 <= len(row) <= LONGEST:
                 raise SettingsError(
                     "a text of a length that the tower cannot take", given=len(row), accepted=f"1 to {LONGEST} words"

@@ -133,7 +133,7 @@ def run_epoch(trainee: Trainee, stream: Iterator[Any], epoch: int, steps: int) -
     # half precision overflows now and then; its scaler leaves such a step out, and the weights stay as they were
     if (skipped := float(lost)) and (skipped >= steps or not trainee.scaler.is_enabled()):
         remedy = "lower lr, or amp='bfloat16' or 'none'"
-        raise SettingsError("the loss is not a number any more", given=f"epoch {epoch}", remedy=remedy)
+        raise SettingsError("the loss became NaN or infinite", given=f"epoch {epoch}", remedy=remedy)
     entry: dict[str, Any] = {"epoch": epoch, "loss": round(float(total) / (steps - skipped), 6)}
     if skipped:
         entry["skipped"] = skipped

@@ -121,7 +121,7 @@ def path_panel(
         raise SettingsError("no such model", given=model, accepted=found.models)
     kept = [k for k, layer in enumerate(found.layers(model)) if layers is None or layer in layers]
     if len(kept) < 2:
-        raise SettingsError("a way leads through two layers at least", given=layers, accepted=found.layers(model))
+        raise SettingsError("a path needs two layers or more", given=layers, accepted=found.layers(model))
     names = [f"picture {p}, patch {q}" for p, q in patches] if names is None else list(names)
     ways = tuple(
         Path(name, found.path(model, *patch)[kept], k)

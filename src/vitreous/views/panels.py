@@ -66,7 +66,7 @@ class Pictures:
 
     def __post_init__(self) -> None:
         if self.columns < 1:
-            raise SettingsError("pictures stand in at least one column", given=self.columns)
+            raise SettingsError("pictures need at least one column", given=self.columns)
 
 
 @dataclass(frozen=True)
@@ -107,7 +107,9 @@ class Maps:
                 raise SettingsError(f"{name} do not fit the rows and columns", given=part.shape, accepted=str(shape))
         for row, column in (cell for link in self.links for cell in (link.start, link.end)):
             if not (0 <= row < shape[0] and 0 <= column < shape[1]):
-                raise SettingsError("a link leads to no cell", given=(row, column), accepted=f"cells of {shape}")
+                raise SettingsError(
+                    "a link points to a cell that is not there", given=(row, column), accepted=f"cells of {shape}"
+                )
 
 
 @dataclass(frozen=True, eq=False)

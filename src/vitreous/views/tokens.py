@@ -107,7 +107,7 @@ def _tiles(
         raise SettingsError("texts have no picture", given=found, remedy="vitreous.views.token_text colours words")
     if found.frames is None:
         raise SettingsError(
-            "maps of a tensor do not know their picture", given=found, remedy="make the maps from the pictures"
+            "maps of a tensor have no picture to go with them", given=found, remedy="make the maps from the pictures"
         )
     (maps,) = found[sample].of(tokens).upsample()
     first, frame = len(found.prefix), found.frames[sample]

@@ -159,7 +159,7 @@ def _read(fields: Mapping[str, Any]) -> DictionaryConfig:
     never = ("rescale_acts_by_decoder_norm", "residual_threshold", "stop_on_duplicate_support")
     unknown |= {name: fields[name] for name in never if fields.get(name)}
     if unknown:
-        raise ValueError(f"it makes codes in a way that we do not: {unknown}")
+        raise ValueError(f"its codes are computed in a way that is not supported: {unknown}")
     known = {kind.architecture: kind.name for kind in reversed(KINDS.values())} | {"jumprelu": "jumprelu"}
     architecture = fields["architecture"]
     if architecture not in known:
