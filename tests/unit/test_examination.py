@@ -11,8 +11,9 @@ from small_run import WORDS, small_run, small_vit
 
 import vitreous as vt
 from vitreous.errors import SettingsError, StoreError
-from vitreous.examination import work
+from vitreous.examination import outlook, work
 from vitreous.examination.classes import Classes
+from vitreous.examination.plan import make_plan
 from vitreous.examination.profiles import ROWS, Layer
 
 
@@ -261,3 +262,32 @@ def test_what_cannot_be_is_refused_before_anything_is_written(tmp_path, settings
     with pytest.raises(SettingsError, match=match):
         small_run(tmp_path / "run", **settings)
     assert not (tmp_path / "run").exists()
+
+
+def test_it_says_beforehand_how_long_it_will_take(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(outlook, "seconds_a_picture", lambda *_: 0.5)
+    small_run(tmp_path / "run", [small_vit("first", 1)], progress=True)
+    said = " ".join(capsys.readouterr().err.split())
+    assert "8 units of 2 blocks on 24 pictures, 8 of them closely: about 3 min on this machine" in said
+    # 8 pictures, 17 tokens, 0.9 passes of half a second each, to two thirds of the depth and to all of it
+    assert "(token maps 2 min" in said
+    small_run(tmp_path / "run", [small_vit("first", 1)], progress=True)
+    assert "about" not in capsys.readouterr().err  # all is there already
+
+
+def test_spans_are_said_in_the_unit_that_people_use():
+    found = outlook.spoken({"token maps": 7200.0, "recording": 1200.0, "evidence": 3.0})
+    assert found == "about 2.3 h on this machine (token maps 2.0 h, recording 20 min)"
+    assert outlook.spoken({"recording": 3.0}) == "about 5 s on this machine (recording 5 s)"
+
+
+def test_a_forward_pass_is_timed_and_nothing_is_left_on_the_model(tmp_path):
+    plan = make_plan(
+        [small_vit()], vt.scenes(16, size=32, seed=3), tmp_path, weights=None, settings=None, blocks=[0], units=2,
+        close=4, eigenvectors=4, towers=None, responses=None, seed=0, device="cpu", progress=False,
+    )  # fmt: skip
+    before = plan.models[0].subject.fingerprint
+    found = outlook.outlook(plan)
+    assert found["recording"] > 0 and list(found.values()) == sorted(found.values(), reverse=True)
+    assert plan.models[0].subject.fingerprint == before
+    assert not any(part._forward_hooks for part in plan.models[0].subject.module.modules())

@@ -12,6 +12,7 @@ from rich.console import Console
 import vitreous.examination.files as files
 from vitreous.errors import SettingsError, VitreousError
 from vitreous.examination.opened import Examination, open_run
+from vitreous.examination.outlook import outlook, spoken
 from vitreous.examination.parts import PARTS, Bench
 from vitreous.examination.plan import Plan, Towers, make_plan
 from vitreous.provenance import json_bytes, replace_file, start_run
@@ -85,6 +86,9 @@ def carry_out(plan: Plan) -> Examination:
     said |= {"models": [one["source"] for one in record["models"]], "pictures": len(plan.images)}
     say = voice(plan.progress)
     where = str(plan.models[0].subject.device)
+    if plan.progress and not (plan.out / files.ABOUT).exists():
+        say(f"{_amount(plan)}: {spoken(outlook(plan))}")
+        say("  less with fewer pictures looked at closely (close=) or fewer units; stopped and run again, it goes on")
     with start_run(plan.out, "examine", said, seeds={"seed": plan.seed}, inputs=inputs, device=where) as run:
         bench = Bench(plan)
         absent: dict[str, str] = {}
@@ -95,6 +99,13 @@ def carry_out(plan: Plan) -> Examination:
         replace_file(plan.out / files.ABOUT, json_bytes(about))
         run.note(absent=absent)
     return open_run(plan.out)
+
+
+def _amount(plan: Plan) -> str:
+    """`72 units of 3 blocks on 120 pictures, 24 of them closely`."""
+    units = sum(len(one.units[block]) for one in plan.models for block in one.blocks)
+    blocks = sum(len(one.blocks) for one in plan.models)
+    return f"{units:,} units of {blocks} blocks on {len(plan.images):,} pictures, {len(plan.close)} of them closely"
 
 
 def _leave_out(absent: dict[str, str], say: Callable[[str], None]) -> Callable[[str, Callable[[], None]], None]:
