@@ -172,7 +172,9 @@ def test_type_checkers_are_told_the_same_public_names():
     assert told == {name: f"vitreous.{module}" for name, module in ast.literal_eval(table.value).items()}
 
 
-def test_the_tree_in_the_readme_is_the_tree():
-    shown = [line.split()[0] for line in (ROOT / "README.md").read_text().splitlines() if line.startswith("      ")]
+def test_the_tree_in_the_guide_is_the_tree():
+    shown = [
+        line.split()[0] for line in (ROOT / "CONTRIBUTING.md").read_text().splitlines() if line.startswith("      ")
+    ]
     real = {p.name + ("/" if p.is_dir() else "") for p in SOURCE.iterdir() if not p.name.startswith(("_", "py."))}
     assert {name for name in shown if not name.startswith("_")} == real
