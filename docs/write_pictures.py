@@ -1,7 +1,14 @@
-"""Makes the pictures of the README that come from a lens alone, with the package itself."""
+"""Makes the pictures of the README and the first pages that come from lenses alone, with the package itself.
+
+python docs/write_pictures.py [follow structure tokens disentangle]
+"""
 
 from __future__ import annotations
 
+import os
+import re
+import sys
+import tempfile
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +19,7 @@ from vitreous.models.bundled import load_words
 from vitreous.render import to_png
 from vitreous.scenery import ATTRIBUTES
 from vitreous.views.panels import Box, Pictures, Tile
+from vitreous.views.structure import unit_maps
 from vitreous.views.tokens import paint_segments, token_tiles
 
 DOCS = Path(__file__).parent
@@ -78,6 +86,44 @@ def _clearest(finding: vt.Disentanglement, labels: vt.Labels) -> int:
     return found
 
 
+def followed_picture() -> bytes:
+    """The scene of docs/follow.md at each stage, from what the blocks of that page compute."""
+    code = re.findall(r"^```python\n(.*?)^```", (DOCS / "follow.md").read_text(), re.DOTALL | re.MULTILINE)
+    before, space = Path.cwd(), {"__name__": "__main__"}
+    with tempfile.TemporaryDirectory() as folder:
+        os.chdir(folder)
+        exec("\n".join(code), space)
+        os.chdir(before)
+    image, (row, column) = np.asarray(space["one"].image), (int(space["row"]), int(space["column"]))
+    looked = space["looked"].repeat(8, 0).repeat(8, 1)
+    colours = space["colours"].reshape(8, 8, 3).repeat(8, 0).repeat(8, 1)
+    box = Box(column * 8, row * 8, column * 8 + 8, row * 8 + 8)
+    tiles = [
+        Tile(image, "scene", "the picture"),
+        *token_tiles(image, looked[None], [None], ["class token looks"]),
+        *token_tiles(image, space["heat"], [box], [f"patch {row}, {column}"]),
+        Tile(paint_segments(image, space["segments"].labels()[0]), "segments", "segments"),
+        Tile(colours, "concepts", "concepts"),
+    ]
+    return to_png(Pictures("One picture, stage by stage", tuple(tiles), columns=len(tiles)))
+
+
+def structure_picture() -> bytes:
+    """Units of the class token of a masked autoencoder from block to block, framed by their clusters."""
+    subject, images = vt.load("bundled:scenes-mae", device="cpu"), vt.scenes(512, size=64, seed=0)
+    with tempfile.TemporaryDirectory() as folder:
+        store = vt.record(subject, images, "blocks.*.resid.out", f"{folder}/store", progress=False)
+        finding = vt.structure(store, tokens=[0], keep_transformed=True, progress=False)
+    return to_png(unit_maps(finding, sort=True, title="scenes-mae, 512 scenes"))
+
+
+PICTURES = {
+    "follow": followed_picture,
+    "structure": structure_picture,
+    "tokens": tokens_picture,
+    "disentangle": split_picture,
+}
+
 if __name__ == "__main__":
-    (DOCS / "tokens.png").write_bytes(tokens_picture())
-    (DOCS / "disentangle.png").write_bytes(split_picture())
+    for name in sys.argv[1:] or PICTURES:
+        (DOCS / f"{name}.png").write_bytes(PICTURES[name]())
