@@ -323,8 +323,9 @@ TOKENS = Paper(
     ),
     (
         ("tokens_pictures_maps.png", "Figure 2: maps of single tokens"),
+        ("tokens_pictures_segments.png", "Figure 3: five segments a picture"),
+        ("tokens_segments_voc_animals.png", "Figure 3 as it is scored: as many segments as classes, and baselines"),
         ("tokens_pictures_blocks.png", "Figure 4: one token through the blocks"),
-        ("tokens_segments_voc_animals.png", "Figure 3: segments of the lens and of baselines"),
         ("tokens_language_words.png", "Figure 6: words that a summary rests on"),
     ),
     (
