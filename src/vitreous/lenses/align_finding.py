@@ -64,10 +64,11 @@ class ChannelAlign(Finding):
         """B_i of section 2.1: (…, channel) -> (…, response), what each patch adds; their mean and the bias predict."""
         return self.transform(features, model, layer) @ self.head
 
-    def score(self, rois: Sequence[str] | None = None) -> dict[str, np.ndarray]:
-        """R² on the held-out images, (response,) of every region and of `all`."""
+    def score(self, rois: str | Sequence[str] | None = None) -> dict[str, np.ndarray]:
+        """R² on the held-out images, (response,) of every region and of `all`; of one region or some, if asked for."""
         from vitreous.evidence.responses import explained
 
+        rois = [rois] if isinstance(rois, str) else rois
         r2 = explained(self.measured, self.predicted)
         regions = {"all": np.ones(len(r2), bool), **self.rois}
         if unknown := sorted(set(rois or ()) - set(regions)):
