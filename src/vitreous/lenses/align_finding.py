@@ -1,4 +1,4 @@
-"""What an alignment is: maps into one space, a head to responses, and how well it predicts images it never saw."""
+"""What an alignment is: maps into one space, a head to responses, and how well it predicts images that were held out."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ ARRAYS = ("head", "bias", "held_out", "measured", "predicted", "spread")
 class ChannelAlign(Finding):
     """`slots` are (model, layer); `maps` (channel, width) of each; `head` (width, response), `bias` (response,).
 
-    `held_out` are the images that training never saw, with their `measured` and `predicted` responses. `spread`
-    (response,) is how much each response varied in training, `ceiling` (response,) the share of variance that could be
-    explained, where the responses had repeats. `log` has a line an epoch.
+    `held_out` are images that no step was taken on, with their `measured` and `predicted` responses; their error chose
+    the epoch that is kept. `spread` (response,) is how much each response varied in training, `ceiling` (response,) the
+    share of variance that could be explained, where the responses had repeats. `log` has a line an epoch.
     """
 
     slots: tuple[tuple[str, str], ...]
