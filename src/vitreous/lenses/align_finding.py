@@ -1,4 +1,4 @@
-"""What an alignment is: maps into one space, a head to responses, and how well it predicts images that were held out."""
+"""What an alignment is: maps into one space, a head to responses, and how well it predicts held-out images."""
 
 from __future__ import annotations
 
