@@ -2,7 +2,7 @@
 
     python studies/align_pictures.py DATA --work DIR [--session 210325] [--weight 0.0]
 
-The patches of 120 `pets` and 120 `voc_animals` pictures at six layers of four networks, 368,640 nodes, are brought into
+The patches of 60 `pets` and 60 `voc_animals` pictures at six layers of four networks, 184,320 nodes, are brought into
 the aligned space and cut as one graph, 20 eigenvectors. Written, with numbers beside what the eye sees:
 
 - `align_mosaic.png`: colours (3-D spectral t-SNE) by picture, network and layer.
@@ -37,7 +37,8 @@ from structure_cifar_curves import fewer_colours
 from tokens_inputs import put_tables
 
 RESULTS = Path(__file__).parent / "results"
-SHOWN = [3, 40, 90, 119, 130, 170, 200, 230]  # pets, then voc_animals
+SHOWN = [3, 20, 40, 55, 63, 80, 100, 115]  # pets, then voc_animals
+COUNT = 60  # pictures of each set
 CONCEPTS, FEW, EXCHANGES = 5, 30, 5
 
 
@@ -275,7 +276,7 @@ def main() -> None:
     parser.add_argument("--weights", nargs="+", type=float, default=[1.0, 0.1, 0.0], help="λ_eigen that are measured")
     parser.add_argument("--pictures", nargs="*", default=["paths", "mosaic"], help="those that need t-SNE")
     options = parser.parse_args()
-    features, pixels, figures = joined(options.data, options.work)
+    features, pixels, figures = joined(options.data, options.work, COUNT)
     results: dict[str, Any] = {"session": options.session, "pictures with λ_eigen": options.weight, "mixing": {}}
     path = RESULTS / "align_pictures.json"
     told: dict[str, list[Any]] = {m: [] for m in NETWORKS}

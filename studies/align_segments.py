@@ -3,11 +3,12 @@
     python studies/align_segments.py DATA --work DIR [--session 210325]
 
 `pets` (animal or background) and `voc_animals` (figure or ground; and its classes), 120 pictures of each, 8 x 8
-patches. Every layer is cut on its own, 10 eigenvectors; the centre of each class is told, patches take the nearest (C.4). Mean
-IoU in pixels, for features as they are, after alignment with λ_eigen 1 and with 0, and after random maps of the same
-size, three seeds of each; intervals are over pictures (centres and thresholds stay), of the mean over layers and seeds,
-and differences are of the same drawn pictures. What patches in random order get is there too. Then what patches on
-objects and on the ground add to the responses of V4 neurons: do the networks agree, and do two seeds of one network?
+patches. Every layer is cut on its own, 10 eigenvectors; the centre of each class is told, patches take the nearest
+(C.4). Mean IoU in pixels, for features as they are, after alignment with λ_eigen 1 and with 0, and after random maps of
+the same size, three seeds of each; intervals are over pictures (centres and thresholds stay), of the mean over layers
+and seeds, and differences are of the same drawn pictures. What patches in random order get is there too. Then what
+patches on objects and on the ground add to the responses of V4 neurons: do the networks agree, and do two seeds of one
+network?
 Reads the alignments of `align_brain.py`. Writes align_segments.json, .md and .png.
 """
 
