@@ -244,20 +244,25 @@ def test_bad_input_is_refused_with_what_to_do():
         ({"lambda_cov": float("nan")}, "lambda_cov is a number"),
         ({"device": "abacus"}, r"(?s)no such device.*cpu"),
         ({"rois": [np.ones(10, bool)]}, r"(?s)masks by name.*list"),
+        ({"rois": {"all": np.arange(10) < 3}}, "no region is called so"),
+        ({"out": __file__}, r"(?s)out is a folder.*choose another name"),
+        ({"out": 3}, "out is a folder"),
     ):
         with pytest.raises(vt.SettingsError, match=match):
             vt.align(models, values, **(QUICK | wrong))
     broken = {"one": {"layer 0": models["one"]["layer 0"].copy()}}
     broken["one"]["layer 0"][3, 2, 1] = np.inf
-    with pytest.raises(vt.SettingsError, match=r"(?s)features are not finite.*one layer 0"):
+    with pytest.raises(vt.SettingsError, match=r"(?s)features are not finite.*one layer 0, picture 3"):
         vt.align(broken, values, **QUICK)
     alignment = vt.align(models, values, **(QUICK | {"epochs": 1}))
     with pytest.raises(vt.SettingsError, match=r"(?s)no such layer.*one layer 0"):
         alignment.transform(models["one"]["layer 0"], "three", "layer 0")
     with pytest.raises(vt.SettingsError, match="other channels"):
         alignment.transform(np.zeros((2, 3)), "one", "layer 0")
-    with pytest.raises(vt.SettingsError, match="no such regions"):
-        alignment.score(["V9"])
+    for unknown in (["V9"], "V9"):
+        with pytest.raises(vt.SettingsError, match=r"(?s)no such regions.*'V9'"):
+            alignment.score(unknown)
+    assert set(alignment.score("all")) == {"all"}
 
 
 def test_subjects_are_recorded_first(tmp_path):
@@ -269,6 +274,10 @@ def test_subjects_are_recorded_first(tmp_path):
     )
     assert found.slots == (("text", "blocks.2.attn.out"),) and set(found.score()) == {"all", "V1"}
     assert vt.Store.open(tmp_path / "stores" / "text").sites == ("blocks.2.attn.out",)
+    stores = {"text": vt.Store.open(tmp_path / "stores" / "text")}
+    vt.align(stores, values, epochs=1, progress=False, **settings)
+    with pytest.raises(vt.SettingsError, match=r"(?s)other pictures than images=.*text"):
+        vt.align(stores, values, **(settings | {"images": vt.scenes(12, size=64, seed=1)}))
     with pytest.raises(vt.SettingsError, match=r"(?s)recorded first.*images= and out="):
         vt.align({"text": vt.load("bundled:scenes-text")}, values)
     with pytest.raises(vt.SettingsError, match="regions of their own"):
