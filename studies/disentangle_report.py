@@ -103,11 +103,29 @@ def _spread(value: Any) -> str:
 
 
 def _ablations(part: dict[str, Any]) -> Rows:
-    rows = [["setting", "units", "expansion", "noise", "MS-Score", "MS-Score, judge"]]
+    """Table 7: means with intervals, and in which direction a row differs from the base setting."""
+    rows = [["setting", "sub-units", "expansion", "noise", "MS-Score", "less leaf", "MS-Score, judge", "less leaf"]]
     for name, row in part["rows"].items():
         if "note" in row:
-            rows.append([name, row["note"], "", "", "", ""])
+            rows.append([name, row["note"], *[""] * 6])
             continue
         more = [f"{row[key]:.2f}" if key in row else "" for key in ("expansion", "noise")]
-        rows.append([name, str(row["units"]), *more, f"{row['ms']:.3f}", f"{row['ms judge']:.3f}"])
+        numbers = [_within(row.get(key), key) for key in ("ms", "ms less base", "ms judge", "ms judge less base")]
+        rows.append([name, f"{row['units']:.0f}", *more, *numbers])
     return rows
+
+
+def _within(value: list[float] | None, key: str) -> str:
+    if value is None:
+        return ""
+    mean, low, high = (f"{v:+.3f}" if key.endswith("less base") else f"{v:.3f}" for v in value)
+    return f"{mean} [{low}, {high}]"
+
+
+def rounded(value: Any) -> Any:
+    """Four digits of every number."""
+    if isinstance(value, dict):
+        return {key: rounded(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [rounded(item) for item in value]
+    return float(f"{value:.4g}") if isinstance(value, float) and value not in (0.0, 1.0) else value
