@@ -6,6 +6,8 @@ import re
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from vitreous.dictionary_comparison.methods import TITLES
 
 Rows = list[list[str]]
@@ -60,21 +62,34 @@ def _tables(results: dict[str, Any]) -> dict[str, Rows]:
     return found
 
 
-def _cell(row: dict[str, Any], key: str, form: str, ranking: dict[str, Any] | None) -> str:
+def _cell(rows: list[dict[str, Any]], key: str, form: str, ranking: dict[str, Any] | None) -> str:
+    """One method's number: of several seeds the mean and the standard deviation, of pairs won the interval."""
     if key == "rate":
-        there = ranking is not None and row["method"] in ranking["methods"]
-        value = ranking["rates"][ranking["methods"].index(row["method"])] if there and ranking else None
-    else:
-        value = row.get(key)
-    return "" if value is None else form.format(value)
+        if ranking is None or rows[0]["method"] not in ranking["methods"]:
+            return ""
+        at = ranking["methods"].index(rows[0]["method"])
+        low, high = ranking["intervals"][at]
+        return f"{form.format(ranking['rates'][at])} [{low:.2f}, {high:.2f}]"
+    there = [row[key] for row in rows if row.get(key) is not None]
+    if not there:
+        return ""
+    mean = form.format(np.mean(there))
+    return mean if len(there) == 1 or np.ptp(there) == 0 else f"{mean} ± {form.format(np.std(there))}"
+
+
+def _methods(part: dict[str, Any]) -> list[list[dict[str, Any]]]:
+    """Rows of each method, seed by seed."""
+    names = dict.fromkeys(row["method"] for row in part["rows"])
+    return [[row for row in part["rows"] if row["method"] == name] for name in names]
 
 
 def _comparison(part: dict[str, Any]) -> Rows:
-    shown = [c for c in COLUMNS if any(_cell(row, c[0], c[2], part["ranking"]) for row in part["rows"])]
-    rows = [["method", *(title for _, title, _ in shown)]]
-    for row in part["rows"]:
-        rows.append([TITLES[row["method"]], *(_cell(row, key, form, part["ranking"]) for key, _, form in shown)])
-    return rows
+    methods = _methods(part)
+    shown = [c for c in COLUMNS if any(_cell(rows, c[0], c[2], part["ranking"]) for rows in methods)]
+    lines = [["method", *(title for _, title, _ in shown)]]
+    for rows in methods:
+        lines.append([TITLES[rows[0]["method"]], *(_cell(rows, key, form, part["ranking"]) for key, _, form in shown)])
+    return lines
 
 
 def _settings(part: dict[str, Any]) -> Rows:
@@ -82,9 +97,9 @@ def _settings(part: dict[str, Any]) -> Rows:
     few = [c for c in COLUMNS if c[0] in ("expansion", "r2", "accuracy", "ms", "ms_other", "rate")]
     rows = [["setting", "method", *(title for _, title, _ in few)]]
     for name, one in part.items():
-        for row in one["rows"]:
-            cells = (_cell(row, key, form, one["ranking"]) for key, _, form in few)
-            rows.append([name, TITLES[row["method"]], *cells])
+        for same in _methods(one):
+            cells = (_cell(same, key, form, one["ranking"]) for key, _, form in few)
+            rows.append([name, TITLES[same[0]["method"]], *cells])
     return rows
 
 

@@ -4,7 +4,9 @@
 
 PART is one of
 
-    table2-tin, table2-dino     every method on the last MLP of tin-vit-text and of dinov2s_saliency, Figure 2's plane
+    table2-tin, table2-dino     every method on the last MLP of tin-vit-text and of dinov2s_saliency, Figure 2's plane;
+                                --epochs, --sweep-epochs and --seeds say how long and how often, --epochs 50
+                                --sweep-epochs 50 --device cuda is the paper's protocol
     layers, models, expansions  Table 6: other blocks, other models, 4, 8 and 16 sub-units a unit
     table4                      stability over seeds and over other tokens
     table7                      ablations; UMAP if the package umap can be imported
@@ -27,7 +29,7 @@ import numpy as np
 import torch
 
 import vitreous as vt
-from disentangle_ablations import LAST, TOP, ablations
+from disentangle_ablations import LAST, SEEDS, TOP, ablations
 from disentangle_inputs import Case, dino_case, tin_case
 from disentangle_report import put_tables, rounded
 from vitreous.baselines.dictionaries import KINDS
@@ -47,12 +49,10 @@ STRONGEST = ("backbone", "batch_topk", "matching_pursuit", "elude", "random_part
 TRAINING: dict[str, Any] = {
     "tokens": 16,
     "expansion": 4,
-    "steps": 300,
     "batch_size": 256,
-    "learning_rate": 2e-3,
     "top": 10,
 }
-SHORT = {**TRAINING, "steps": 200, "tokens": 8}
+SHORT = {**TRAINING, "steps": 200, "tokens": 8, "learning_rate": 2e-3}
 TOKENS = {"tin-vit-text": 8, "dinov2s_saliency": 16}  # a picture, for the ablations
 UNITS = 32  # drawn by lot, for the ablations
 Results = dict[str, Any]
@@ -72,6 +72,7 @@ def kept(found: vt.DictionaryComparison, case: Case, began: float) -> Results:
     said = {
         name: found.settings[name] for name in ("site", "expansion", "tokens", "steps", "batch_size", "top", "read by")
     }
+    said |= {"sweep": found.settings["sweep"], "sweep_steps": found.settings["sweep_steps"]}
     said |= {"data": case.said, "judge": case.judged_by, "seconds": round(time.time() - began)}
     rows = [rounded(row.facts()) for row in found.rows]
     ranking = (
@@ -80,9 +81,17 @@ def kept(found: vt.DictionaryComparison, case: Case, began: float) -> Results:
     return {"model": case.name, "settings": said, "rows": rows, "ranking": ranking, "notes": list(found.notes)}
 
 
-def table2(case: Case, name: str, work: Path, quick: bool) -> Results:
+def table2(case: Case, name: str, given: argparse.Namespace, work: Path) -> Results:
+    """All methods from every draw of tokens; dictionaries with the sweep of section E.1 on the first draw."""
     began = time.time()
-    found = compare(case, work / name, **(TRAINING if not quick else {**SHORT, "steps": 10}))
+    for subject in (case.subject, case.judge):
+        if isinstance(subject, vt.Subject):
+            subject.module.to(given.device)
+    epoch = len(case.train) * TRAINING["tokens"] // TRAINING["batch_size"]
+    asked = {**TRAINING, "sweep": "paper", "seeds": given.seeds, "steps": given.epochs * epoch}
+    if given.sweep_epochs != given.epochs:
+        asked["sweep_steps"] = given.sweep_epochs * epoch
+    found = compare(case, work / name, **(asked if not given.quick else {**SHORT, "steps": 10}))
     print(found.table())
     picture = plane(found)
     (OUT / f"disentangle_{name.split('-')[1]}.png").write_bytes(picture)
@@ -109,14 +118,14 @@ def settings_of(case: Case, work: Path, names: dict[str, dict[str, Any]]) -> Res
 # -- Table 4
 
 
-def run_table4(data: Path, work: Path, quick: bool) -> Results:
+def run_table4(given: argparse.Namespace, work: Path) -> Results:
     """Dictionaries from three seeds; ELUDe from three seeds, and from three draws of tokens."""
     began = time.time()
-    case, seeds = tin_case(data, small=True), (42, 7, 1024)
+    case, seeds = tin_case(given.data, small=True), (42, 7, 1024)
     layer = find_layer(case.subject, LAST)
     trained = {s: record_training(case.subject, layer, case.train, 8, s, work / f"tokens-{s}", True) for s in seeds}
-    units = range(16 if quick else 128)
-    settings = Settings(LAST, 4, 8, None, None, 10 if quick else 200, 256, 2e-3, None, "none", None, TOP, "none")
+    units = range(16 if given.quick else 128)
+    settings = Settings(LAST, 4, 8, None, None, 10 if given.quick else 200, 256, 2e-3, None, "none", None, TOP, "none")
     rows: dict[str, Any] = {}
     for kind in KINDS:
         made = [Bench(case.subject, layer, settings, trained[42], s, work / "made", True).make(kind) for s in seeds]
@@ -160,37 +169,39 @@ def _best_match(a: list[np.ndarray], b: list[np.ndarray]) -> float:
 # -- Table 7
 
 
-def run_table7(data: Path, work: Path, quick: bool) -> Results:
+def run_table7(given: argparse.Namespace, work: Path) -> Results:
     made = {}
     for name, make in (("tin-vit-text", tin_case), ("dinov2s_saliency", dino_case)):
-        made[name] = ablations(make(data), work / name, TOKENS[name], 8 if quick else UNITS)
+        made[name] = ablations(make(given.data), work / name, TOKENS[name], 8 if given.quick else UNITS)
     return {"table7": made}
 
 
 # -- parts
 
 
-def run_models(data: Path, work: Path, quick: bool) -> Results:
+def run_models(given: argparse.Namespace, work: Path) -> Results:
     made = {}
     for objective in ("contrast", "mae"):
         made |= settings_of(
-            tin_case(data, objective, small=True), work, {f"tin-vit-{objective}": {"steps": 10} if quick else {}}
+            tin_case(given.data, objective, small=True),
+            work,
+            {f"tin-vit-{objective}": {"steps": 10} if given.quick else {}},
         )
     return {"models": made}
 
 
-PARTS: dict[str, Callable[[Path, Path, bool], Results]] = {
-    "table2-tin": lambda data, work, quick: table2(tin_case(data), "table2-tin", work, quick),
-    "table2-dino": lambda data, work, quick: table2(dino_case(data), "table2-dino", work, quick),
-    "layers": lambda data, work, _: {
+PARTS: dict[str, Callable[[argparse.Namespace, Path], Results]] = {
+    "table2-tin": lambda given, work: table2(tin_case(given.data), "table2-tin", given, work),
+    "table2-dino": lambda given, work: table2(dino_case(given.data), "table2-dino", given, work),
+    "layers": lambda given, work: {
         "layers": settings_of(
-            tin_case(data, small=True), work, {f"block {b}": {"site": f"blocks.{b}.mlp.out"} for b in (5, 8, 10)}
+            tin_case(given.data, small=True), work, {f"block {b}": {"site": f"blocks.{b}.mlp.out"} for b in (5, 8, 10)}
         )
     },
     "models": run_models,
-    "expansions": lambda data, work, _: {
+    "expansions": lambda given, work: {
         "expansions": settings_of(
-            tin_case(data, small=True), work, {f"expansion {e}": {"expansion": e} for e in (4, 8, 16)}
+            tin_case(given.data, small=True), work, {f"expansion {e}": {"expansion": e} for e in (4, 8, 16)}
         )
     },
     "table4": run_table4,
@@ -204,11 +215,15 @@ def main() -> None:
     parser.add_argument("--data", type=Path, default=Path("../shared/data"))
     parser.add_argument("--work", type=Path, default=Path("runs/disentangle"))
     parser.add_argument("--out", type=Path, default=OUT)
+    parser.add_argument("--epochs", type=int, default=5, help="of the dictionaries of Table 2")
+    parser.add_argument("--sweep-epochs", type=int, default=1, help="of the 9 or 27 candidates of each kind")
+    parser.add_argument("--seeds", type=int, nargs="+", default=SEEDS, help="draws of tokens for Table 2")
+    parser.add_argument("--device", default="cpu", help="for Table 2")
     parser.add_argument("--quick", action="store_true", help="to see that it runs: few steps and units")
     given = parser.parse_args()
     torch.set_num_threads(1)
     file = given.out / f"{NAME}.json"
-    made = {} if given.part == "tables" else PARTS[given.part](given.data, given.work / given.part, given.quick)
+    made = {} if given.part == "tables" else PARTS[given.part](given, given.work / given.part)
     results = (json.loads(file.read_bytes()) if file.exists() else {}) | made  # read late: parts may run side by side
     file.write_bytes(json_bytes(results))
     put_tables(results, given.out / f"{NAME}.md")

@@ -55,18 +55,20 @@ def test_tables_are_put_between_their_markers(tmp_path):
 
     row = {"method": "topk", "units": 8, "expansion": 2.0, "active": 2.0, "r2": 0.5, "accuracy": None, "loss": None}
     row |= {"output_difference": 0.25, "ms": 0.4, "ms_other": None, "scored": 8, "seconds": 3.0}
-    part = {"rows": [row], "ranking": {"methods": ["topk"], "rates": [0.75]}}
+    part = {"rows": [row], "ranking": {"methods": ["topk"], "rates": [0.75], "intervals": [[0.7, 0.8]]}}
+    seeds = {"rows": [row, {**row, "ms": 0.5}], "ranking": None}
     four = {"rows": {"topk": {"stability": [0.5, 0.1], "effective rank": [3.0, 0.0], "coherence": [1.0, 0.0]}}}
     seven = {"small": {"rows": {"EOM": {"units": 9, "expansion": 3.0, "noise": 0.5}}}}
     seven["small"]["rows"]["EOM"] |= {"ms": [0.2, 0.1, 0.3], "ms less base": [-0.01, -0.02, 0.01]}
     seven["small"]["rows"]["UMAP"] = {"note": "no umap here"}
     page = tmp_path / "page.md"
     page.write_text("# Words stay\n\n<!-- table: table2-tin -->\nold\n<!-- end -->\n\nand these too\n")
-    put_tables({"table2-tin": part, "layers": {"block 1": part}, "table4": four, "table7": seven}, page)
+    put_tables({"table2-tin": part, "table2-dino": seeds, "layers": {"block 1": part}, "table4": four, "table7": seven}, page)
     text = page.read_text()
     assert text.startswith("# Words stay") and "and these too" in text and "old" not in text
-    assert "| TopK SAE | 8 | 2.00 | 2.0 | 0.5000 | 0.25 | 0.400 | 8 | 0.75 | 3 |" in text
-    assert "| block 1 | TopK SAE | 2.00 | 0.5000 |  | 0.400 |  | 0.75 |" in text
+    assert "| TopK SAE | 8 | 2.00 | 2.0 | 0.5000 | 0.25 | 0.400 | 8 | 0.75 [0.70, 0.80] | 3 |" in text
+    assert "| TopK SAE | 8 | 2.00 | 2.0 | 0.5000 | 0.25 | 0.450 ± 0.050 | 8 | 3 |" in text
+    assert "| block 1 | TopK SAE | 2.00 | 0.5000 |  | 0.400 |  | 0.75 [0.70, 0.80] |" in text
     assert "| TopK SAE | 0.5 ± 0.1 | 3 ± 0 | 1 ± 0 |  |" in text
     assert "| EOM | 9 | 3.00 | 0.50 | 0.200 [0.100, 0.300] | -0.010 [-0.020, +0.010] |  |  |" in text
     assert "| UMAP | no umap here |" in text
