@@ -94,7 +94,7 @@ def table2(case: Case, name: str, given: argparse.Namespace, work: Path) -> Resu
     found = compare(case, work / name, **(asked if not given.quick else {**SHORT, "steps": 10}))
     print(found.table())
     picture = plane(found)
-    (OUT / f"disentangle_{name.split('-')[1]}.png").write_bytes(picture)
+    (given.out / f"disentangle_{name.split('-')[1]}.png").write_bytes(picture)
     return {name: kept(found, case, began)}
 
 

@@ -63,7 +63,9 @@ def test_tables_are_put_between_their_markers(tmp_path):
     seven["small"]["rows"]["UMAP"] = {"note": "no umap here"}
     page = tmp_path / "page.md"
     page.write_text("# Words stay\n\n<!-- table: table2-tin -->\nold\n<!-- end -->\n\nand these too\n")
-    put_tables({"table2-tin": part, "table2-dino": seeds, "layers": {"block 1": part}, "table4": four, "table7": seven}, page)
+    put_tables(
+        {"table2-tin": part, "table2-dino": seeds, "layers": {"block 1": part}, "table4": four, "table7": seven}, page
+    )
     text = page.read_text()
     assert text.startswith("# Words stay") and "and these too" in text and "old" not in text
     assert "| TopK SAE | 8 | 2.00 | 2.0 | 0.5000 | 0.25 | 0.400 | 8 | 0.75 [0.70, 0.80] | 3 |" in text
