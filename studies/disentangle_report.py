@@ -74,7 +74,7 @@ def _cell(rows: list[dict[str, Any]], key: str, form: str, ranking: dict[str, An
     if not there:
         return ""
     mean = form.format(np.mean(there))
-    return mean if len(there) == 1 or np.ptp(there) == 0 else f"{mean} ± {form.format(np.std(there))}"
+    return mean if len({*there}) == 1 else f"{mean} ± {form.format(np.std(there))}"
 
 
 def _methods(part: dict[str, Any]) -> list[list[dict[str, Any]]]:
