@@ -111,6 +111,10 @@ def test_several_layers_give_one_patch(made):
     assert all((out / site / "audit.npz").is_file() for site in SITES)
     assert len(vt.SwitchOff.load(out / "patch.safetensors")) == len(about.off)
     assert [one.site for one in open_audit(out, about.subject("cpu")).findings] == list(SITES)
+    page = (out / "report.html").read_text()  # one for both layers
+    assert f"report: {out / 'report.html'}" in said and not list(out.glob("blocks.*/report.html"))
+    assert all(site in page for site in SITES) and "2 layers were audited and share the alpha of 0.05" in page
+    assert "Alarms by layer" in page and "sweep[&quot;blocks.7." in page
 
 
 def test_parts_are_chosen_by_their_ids(made, one):
@@ -169,6 +173,8 @@ def test_pictures_that_say_nothing_are_refused(made, tmp_path):
     (tmp_path / "empty").mkdir()
     assert "no pictures" in said(tmp_path / "empty")
     assert "labelled" in said(made / "pictures" / "dark")
+    shutil.copytree(made / "pictures" / "dark", tmp_path / "alone" / "dark")
+    assert "an audit compares classes, and there is one" in said(tmp_path / "alone")
     few = shutil.copytree(made / "pictures", tmp_path / "few")
     for path in sorted((few / "light").iterdir())[2:]:
         path.unlink()

@@ -234,30 +234,21 @@ def _about(
 
 
 def _written(sweep: AuditSweep, about: AuditAbout, out: Path) -> tuple[SwitchOff | None, Path]:
-    """The findings, the patch, the page of each layer with alarms, and last what makes the folder an audit."""
+    """The findings, the patch, the page, and last what makes the folder an audit."""
     import vitreous as vt
     from vitreous.views.audit_page import PATCH
 
     patch = sweep.measured(sweep.patch(about.off)) if about.off else None
-    first = sweep.rows[0][0] if sweep.rows else about.sites[0]
     (out / PATCH).unlink(missing_ok=True)
-    for finding in sweep.findings:
-        folder = about.folder(out, finding.site)
-        if finding.alarms or finding.site == first:
-            vt.audit_report(finding, folder, patch=patch if len(about.sites) == 1 else None)
-        else:
-            finding.save(folder)
-    if patch is not None:
-        patch.save(out / PATCH)
+    page = vt.audit_report(sweep, out, patch=patch)
     about.save(out)
-    return patch, about.folder(out, first) / "report.html"
+    return patch, page
 
 
 def _answer(sweep: AuditSweep) -> str:
-    from vitreous.views.audit_page import answer_for
+    from vitreous.views.audit_page import answer
 
-    first = sweep.findings[0]
-    return answer_for([row.target for _, row in sweep.alarms], len(sweep.rows), first.classes, first.basis)
+    return answer(sweep)
 
 
 def _of_whole(sweep: AuditSweep) -> str:
