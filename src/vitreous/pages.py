@@ -31,6 +31,7 @@ REGIONS, SHOWN = 4, 4  # regions and pictures in a mosaic by region
 
 if TYPE_CHECKING:
     from vitreous.auditing import AuditFinding, SwitchOff
+    from vitreous.auditing.places import PlacesFinding
     from vitreous.auditing.sweep import AuditSweep
     from vitreous.dictionary_comparison import DictionaryComparison
     from vitreous.images import ImageSet
@@ -43,7 +44,7 @@ if TYPE_CHECKING:
     from vitreous.models.subject import Subject
     from vitreous.responses import Responses
     from vitreous.store import Store
-    from vitreous.views.panels import Pictures
+    from vitreous.views.panels import Page, Pictures
 
 
 def structure_report(
@@ -293,13 +294,19 @@ def disentangle_report(
 
 
 def audit_report(
-    found: AuditFinding | AuditSweep, out: str | Path, *, patch: SwitchOff | None = None, shown: int = 6
+    found: AuditFinding | AuditSweep,
+    out: str | Path,
+    *,
+    patch: SwitchOff | None = None,
+    places: PlacesFinding | None = None,
+    shown: int = 6,
 ) -> Path:
     """Writes `report.html`, `run.json` and the audit into `out`, and `patch.safetensors` if there are alarms.
 
     Of several layers it is one page with the parts of all, and each layer's finding lies in a folder of its own. The
     first `shown` parts have a card with pictures. Where the object was painted over, it is shown painted over too.
-    `patch` is a measured one that the page tells of; without it what `switch_off` chooses is switched off.
+    `patch` is a measured one that the page tells of; without it what `switch_off` chooses is switched off. `places` are
+    what `vt.audit_places` found in the same pictures; after an alarm `places.safetensors` is written too.
 
     >>> vt.audit_report(vt.audit(subject, images, masks="masks"), "audit")
     """
@@ -325,10 +332,19 @@ def audit_report(
             patch.save(out / PATCH)
         assert one.subject is not None and one.images is not None
         data = f"{len(one.images):,} pictures of {one.images.name}"
-        page = audit_page(AuditLook(sweep, cards, patch, one.subject.name, data))
+        look = AuditLook(sweep, cards, patch, one.subject.name, data)
+        page = audit_page(look) if places is None else _with_places(look, places, out)
         path = write_report(out, page.title, page.sections, run, overview=page.overview)
         run.note(report=path.name, alarms=len(sweep.alarms))
     return path
+
+
+def _with_places(look: AuditLook, places: PlacesFinding, out: Path) -> Page:
+    from vitreous.views.audit_places import PLACES, places_section, said_of_places
+
+    if places.alarm:
+        places.switch_off().save(out / PLACES)
+    return audit_page(look, (said_of_places(places),), (places_section(places),))
 
 
 def _settings(finding: StructureFinding) -> dict[str, object]:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
 from corner_network import network, pictures, trained
-from tests.reference.audit import every_exchange, lost_without
+from tests.reference.audit import every_exchange, lost_without, mates
 
 import vitreous as vt
 from vitreous.auditing import _parts
@@ -167,6 +169,34 @@ def test_proposed_groups_follow_the_corner(planted):
 def test_without_masks_the_finding_says_what_it_cannot_tell(planted):
     subject, images, _ = planted
     assert vt.audit(subject, images, split=False, confirm=0, **QUICK).basis == "the whole picture"
+
+
+def test_rows_are_told_their_label_and_their_mates(planted, tmp_path):
+    subject, images, _ = planted
+    split = vt.disentangle(
+        subject, images, "blocks.-1.mlp.out", tokens_per_image=4, top_k=80, min_cluster_size=20, progress=False
+    )
+    rng = np.random.default_rng(0)
+    spoken = rng.normal(size=(len(images), 6)), rng.normal(size=(5, 6))
+    labels = vt.label(rng.random((len(images), len(split))), *spoken, list("abcde"), top=10, progress=False)
+    copied = rng.normal(size=(120, 3, 1, 32)).astype(np.float32)
+    copied[:, 0, 0, :20] = copied[:, 1, 0, 31:11:-1] * 2  # twenty units of the last block have a mate in the first
+    copied[:, 2, 0, 4] = copied[:, 1, 0, 31]
+    structure = vt.structure(copied, progress=False)
+    asked = {"disentanglement": split, "masks": "masks", "confirm": 0} | QUICK
+    finding = vt.audit(subject, images, labels=labels, structure=structure, **asked)
+    assert any(row.mates for row in finding.rows) and not all(row.mates for row in finding.rows)
+    for row in finding.rows:
+        assert row.mates == mates(structure, 1, row.unit)
+        assert row.label == labels.names[int(split.subunits(row.unit)[row.part or 0])]
+    page = vt.audit_report(finding, tmp_path, shown=40).read_text()
+    first = next(row for row in finding.rows[:40] if row.mates)
+    assert f"The same concept in other layers: {first.mates[0]}" in page
+    assert f"Part {finding.alarms[0].name}: {finding.alarms[0].label}" in page
+    assert vt.AuditFinding.load(tmp_path).rows[0].mates == finding.rows[0].mates
+    for wrong in ({"labels": replace(labels, indices=labels.indices[1:])}, {"labels": "x"}, {"structure": "x"}):
+        with pytest.raises(vt.SettingsError, match=r"one for each sub-unit|is what vt"):
+            vt.audit(subject, images, **asked | wrong)
 
 
 # -- the patch

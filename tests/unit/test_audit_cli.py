@@ -70,6 +70,8 @@ def test_places_beside_the_object_and_their_patch(made):
     patch = made / "places" / "places.safetensors"
     assert patch.exists() == found["alarm"] and ("before_after" in found) == found["alarm"]
     assert "places at blocks.3.resid.out" in run(*given, *asked)
+    page = (made / "places" / "report.html").read_text()
+    assert "Places beside the object" in page and ("PlacesOff.load" in page) == found["alarm"]
     assert "found with masks" in refused(*given)
 
 
@@ -125,9 +127,20 @@ def test_parts_are_chosen_by_their_ids(made, one):
     assert "no part with this id" in refused(MODEL, made / "pictures", *asked, "--off", "99999")
 
 
+def test_parts_are_told_their_mates(made, tmp_path):
+    features = np.random.default_rng(0).normal(size=(120, 8, 1, 128)).astype(np.float32)
+    features[:, 2] = features[:, 7]
+    vt.structure(features, progress=False).save(tmp_path / "finding.npz")
+    asked = ["--masks", made / "masks", *QUICK, "--structure", tmp_path, "--json", "--out", tmp_path / "out"]
+    rows = json.loads(run(MODEL, made / "pictures", *asked))["rows"]
+    assert rows[0]["mates"] == [f"layer 2.{rows[0]['part']}"]
+
+
 @pytest.mark.parametrize(
     ("asked", "message"),
     [
+        (["--labels", "nowhere"], "nowhere"),
+        (["--structure", "nowhere"], "nowhere"),
         (["--site", "blocks.99.mlp.out"], "blocks.99.mlp.out"),
         (["--head", "third"], "unknown head"),
         (["--alpha", "nan"], "alpha lies between 0 and 1"),

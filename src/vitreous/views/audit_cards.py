@@ -111,7 +111,7 @@ def _tiles(
             "" if captions else ", object painted over"
         )
         pixels = finding.subject.preprocess.to_uint8(picture)
-        tiles.append(Tile(pixels, alt, f"{true}, {added:+.2f}" if captions else "", _large(heat, pixels.shape[:2])))
+        tiles.append(Tile(pixels, alt, f"{true}, {added:+.2f}" if captions else "", large(heat, pixels.shape[:2])))
     return tuple(tiles)
 
 
@@ -144,8 +144,8 @@ def part_maps(finding: AuditFinding, at: int, x: Tensor) -> np.ndarray:
     return a[:, : side * (a.shape[1] // side)].reshape(len(a), side, -1)
 
 
-def _large(heat: np.ndarray, shape: tuple[int, int]) -> np.ndarray | None:
-    """As large as the picture; None where all patches are alike."""
+def large(heat: np.ndarray, shape: tuple[int, int]) -> np.ndarray | None:
+    """A map (row, column) of patches as large as the picture; None where all patches are alike."""
     from torch import from_numpy
     from torch.nn.functional import interpolate
 

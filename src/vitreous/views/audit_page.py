@@ -12,7 +12,7 @@ from vitreous.auditing.finding import AuditFinding, AuditRow
 from vitreous.auditing.overall import Overall
 from vitreous.auditing.ranking import BETWEEN, OUTSIDE, WHOLE
 from vitreous.auditing.sweep import AuditSweep
-from vitreous.auditing.switch import SwitchOff
+from vitreous.auditing.switch import BeforeAfter, SwitchOff
 from vitreous.views.panels import (
     Card,
     Cell,
@@ -85,7 +85,8 @@ def called(site: str | None, row: AuditRow) -> str:
     return row.name if site is None else f"{row.name} of {site}"
 
 
-def audit_page(look: AuditLook) -> Page:
+def audit_page(look: AuditLook, more: tuple[Statement, ...] = (), sections: tuple[Section, ...] = ()) -> Page:
+    """`more` statements and `sections` follow on what was found of parts."""
     sweep, first = look.sweep, look.first
     numbers = [
         Fact("suspicious parts", f"{len(sweep.alarms)}", f"of {len(sweep.rows)} that were tested"),
@@ -96,17 +97,17 @@ def audit_page(look: AuditLook) -> Page:
         numbers.append(Fact("right when switched off", f"{after:.1%}", f"{len(look.patch)} parts put at their level"))
     lede = f"Is {look.model} right for the wrong reason? {answer(sweep)}"
     said = ", ".join(f"{name} ({int((first.labels == k).sum())})" for k, name in enumerate(first.classes[:8]))
-    more = f" and {len(first.classes) - 8} more classes" if len(first.classes) > 8 else ""
+    others = f" and {len(first.classes) - 8} more classes" if len(first.classes) > 8 else ""
     members = tuple(Member(look.model, finding.site, k) for k, finding in enumerate(sweep.findings))
     overview = Overview(
         lede,
-        f"{look.data}: {said}{more}.",
+        f"{look.data}: {said}{others}.",
         members,
         tuple(numbers),
-        tuple(_statements(look)),
+        (*_statements(look), *more),
         kind="audit",
     )
-    return Page(f"{look.model}: does it take a shortcut?", overview, tuple(_sections(look)))
+    return Page(f"{look.model}: does it take a shortcut?", overview, tuple(_sections(look, sections)))
 
 
 def answer(sweep: AuditSweep) -> str:
@@ -192,10 +193,11 @@ def _of_controls(look: AuditLook) -> Iterator[Statement]:
         )
 
 
-def _sections(look: AuditLook) -> Iterator[Section]:
+def _sections(look: AuditLook, more: tuple[Section, ...]) -> Iterator[Section]:
     yield _parts_section(look)
     if look.patch is not None:
         yield _off_section(look)
+    yield from more
     yield _controls_section(look)
     words = Text("What the list rests on", (MEANS[look.first.basis], *limits_of(look.sweep)))
     yield Section("limits", "What this can and cannot say", "", (Group("", (words,)),), "Limits")
@@ -203,7 +205,15 @@ def _sections(look: AuditLook) -> Iterator[Section]:
 
 def _parts_section(look: AuditLook) -> Section:
     sweep, classes = look.sweep, look.first.classes
-    columns: tuple[str, ...] = ("part", "speaks for", "suspicion", "chance, corrected", "off the object", "agreement", "alarm")
+    columns: tuple[str, ...] = (
+        "part",
+        "speaks for",
+        "suspicion",
+        "chance, corrected",
+        "off the object",
+        "agreement",
+        "alarm",
+    )
     rows: tuple[tuple[Cell, ...], ...] = tuple(
         (
             row.name if row.label is None else f"{row.name}: {row.label}",
@@ -232,18 +242,6 @@ def _parts_section(look: AuditLook) -> Section:
 def _off_section(look: AuditLook) -> Section:
     patch = look.patch
     assert patch is not None
-    table = patch.effect
-    rows: tuple[tuple[Cell, ...], ...] = tuple(
-        (what, n, f"{before:.1%}", f"{after:.1%}", f"{100 * (after - before):+.1f}")
-        for what, n, before, after in table.rows
-    )
-    caption = (
-        f"{table.changed} of {table.pictures} decisions changed: {table.mended} are right now, {table.broken} wrong. "
-        "'with' and 'without' are halves of a class by how much the suspicious parts add, where no groups were given."
-    )
-    shown = Table(
-        "Right decisions before and after", ("pictures", "how many", "before", "after", "points"), rows, caption
-    )
     code = (
         "import vitreous as vt\n\n"
         f'patch = vt.SwitchOff.load("{PATCH}")\n'
@@ -265,8 +263,23 @@ def _off_section(look: AuditLook) -> Section:
         "off",
         "What if they are switched off?",
         "The same pictures, with the suspicious parts silenced.",
-        (Group("", (shown, words), columns=2),),
+        (Group("", (effect_table(patch.effect), words), columns=2),),
         "Switched off",
+    )
+
+
+def effect_table(table: BeforeAfter) -> Table:
+    rows: tuple[tuple[Cell, ...], ...] = tuple(
+        (what, n, f"{before:.1%}", f"{after:.1%}", f"{100 * (after - before):+.1f}")
+        for what, n, before, after in table.rows
+    )
+    caption = (
+        f"{table.changed} of {table.pictures} decisions changed: {table.mended} are right now, {table.broken} wrong."
+    )
+    if any(what.endswith((", with", ", without")) for what, *_ in table.rows):
+        caption += " 'with' and 'without' are halves of a class by how much the suspicious parts add."
+    return Table(
+        "Right decisions before and after", ("pictures", "how many", "before", "after", "points"), rows, caption
     )
 
 
