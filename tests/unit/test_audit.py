@@ -268,6 +268,26 @@ def test_a_head_that_is_not_linear_is_audited_too():
     assert np.isfinite(finding.rows[0].ablation) and finding.settings["head"] == "given"
 
 
+def test_boxes_and_mask_models_stand_in_for_masks():
+    images, _ = pictures(12, 0)
+    rng = np.random.default_rng(0)
+    corners = [(*rng.integers(0, 12, 2), *rng.integers(16, 32, 2)) for _ in images]
+    drawn = np.zeros((12, 32, 32), bool)
+    for mask, (x0, y0, x1, y1) in zip(drawn, corners, strict=True):
+        mask[y0:y1, x0:x1] = True
+    arrays = np.stack([np.asarray(picture.image) for picture in images])
+    about = {"labels": images.labels, "classes": images.classes, "boxes": [np.array([box]) for box in corners]}
+    boxed, subject = vt.ImageSet.from_arrays(arrays, **about), vt.wrap(network())
+
+    def model(batch):
+        return [drawn[[np.array_equal(known, pixels) for known in arrays].index(True)] for pixels in batch]
+
+    given = ("boxes", list(drawn), model)
+    found = [vt.audit(subject, boxed, masks=masks, split=False, confirm=0, **QUICK) for masks in given]
+    assert all(one.basis == OUTSIDE and str(one.records()) == str(found[0].records()) for one in found)
+    assert np.array_equal(found[0].masks, found[1].masks) and np.array_equal(found[0].masks, found[2].masks)
+
+
 def test_masks_grow_by_their_rim():
     images, _ = pictures(12, 0)
     asked = {"masks": "masks", "split": False, "confirm": 0} | QUICK
