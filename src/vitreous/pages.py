@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from vitreous.errors import SettingsError
+from vitreous.mirrors import kept_at
 from vitreous.preprocess import Preprocess
 from vitreous.provenance import replace_file, start_run
 from vitreous.render import to_png
@@ -45,6 +46,7 @@ if TYPE_CHECKING:
     from vitreous.views.panels import Pictures
 
 
+@kept_at("out")
 def structure_report(
     findings: Mapping[str, StructureFinding],
     out: str | Path,
@@ -78,6 +80,7 @@ def structure_report(
     return path
 
 
+@kept_at("out")
 def dictionary_report(found: DictionaryComparison, out: str | Path, *, images: ImageSet | None = None) -> Path:
     """Writes `report.html`, `scatter.png` and `run.json` into `out`, which may be the comparison's own folder.
 
@@ -102,6 +105,7 @@ def dictionary_report(found: DictionaryComparison, out: str | Path, *, images: I
     return path
 
 
+@kept_at("out")
 def cut_report(
     found: Atlas,
     out: str | Path,
@@ -168,6 +172,7 @@ def _figure_and_ground(maps: np.ndarray, grid: tuple[int, int]) -> dict[str, np.
     return {"on objects": pixels[..., 1] > pixels[..., 0], "on the ground": pixels[..., 1] <= pixels[..., 0]}
 
 
+@kept_at("out")
 def align_report(
     found: ChannelAlign,
     out: str | Path,
@@ -250,6 +255,7 @@ def _store_inputs(stores: Mapping[str, Store]) -> dict[str, str]:
     return found | {f"{name}, data": store.manifest.data["fingerprint"] for name, store in stores.items()}
 
 
+@kept_at("out")
 def disentangle_report(
     finding: Disentanglement,
     subject: Subject,
@@ -291,6 +297,7 @@ def disentangle_report(
     return path
 
 
+@kept_at("out")
 def audit_report(finding: AuditFinding, out: str | Path, *, patch: SwitchOff | None = None, shown: int = 6) -> Path:
     """Writes `report.html`, `run.json` and the audit into `out`, and `patch.safetensors` if there are alarms.
 

@@ -30,6 +30,7 @@ from vitreous.errors import SettingsError
 from vitreous.lenses.align_checks import device_of, regions
 from vitreous.lenses.align_finding import ChannelAlign as ChannelAlign
 from vitreous.lenses.align_nodes import Nodes, Read, open_nodes
+from vitreous.mirrors import kept_at
 from vitreous.provenance import replace_file
 
 if TYPE_CHECKING:
@@ -52,6 +53,7 @@ class Schedule:
     data: str  # a hash of what is learned from
 
 
+@kept_at("out")
 def align(
     sources: Any,
     responses: Responses | np.ndarray,
