@@ -222,6 +222,33 @@ def test_a_run_that_loses_its_storage_goes_on_when_it_is_back(run, door, alone, 
     assert left(url) == alone[run.__name__]
 
 
+def test_a_store_that_goes_away_while_it_is_read(door, alone, monkeypatch, tmp_path):
+    """Splitting and alignment read recordings that lie there."""
+    subject, images = subject_and_images()
+    settings = {**SETTINGS, "tokens": "all", "dtype": "float32"}
+    store = record(subject, images, ["blocks.1.mlp.hidden", "blocks.1.attn.out"], "s3://bucket/read", **settings)
+    responses = np.random.default_rng(0).standard_normal((23, 3)).astype(np.float32)
+    asked = {"units": range(4), "tokens_per_image": "all", "top_k": 100, "min_cluster_size": 5, "progress": False}
+
+    def work(out: Path) -> None:
+        vt.disentangle(subject, store, "blocks.1.mlp.out", out=out / "split", **asked)
+        vt.align({"tiny": store}, responses, width=8, nodes=10, epochs=2, out=out / "aligned", progress=False)
+
+    work(tmp_path / "whole")
+    monkeypatch.setattr("s3fs.core.S3FileSystem.retries", 1)
+    monkeypatch.setenv("AWS_MAX_ATTEMPTS", "1")
+    fsspec.filesystem("s3").clear_instance_cache()
+    store = vt.Store.open("s3://bucket/read")
+    shutil.rmtree(Bucket("s3://bucket/read").cache / "read")
+    kept = door.count + int(os.environ.get("VITREOUS_FAULT_SEED", "2")) % len(store.manifest.shards)
+    door.fails = lambda _, __, n: "cut" if n > kept else None
+    with pytest.raises(vt.StoreError, match="cannot be reached"):
+        work(tmp_path / "shaky")
+    door.fails = lambda *_: None
+    work(tmp_path / "shaky")
+    assert files(tmp_path / "shaky") == files(tmp_path / "whole")
+
+
 def test_a_run_that_was_killed_goes_on_on_another_machine(door, alone, monkeypatch, tmp_path):
     from vitreous import mirrors
     from vitreous.lenses.disentangle_work import Work
