@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from vitreous.errors import SettingsError
+from vitreous.mirrors import kept_at
 from vitreous.preprocess import Preprocess
 from vitreous.provenance import replace_file, start_run
 from vitreous.render import to_png
@@ -47,6 +48,7 @@ if TYPE_CHECKING:
     from vitreous.views.panels import Page, Pictures
 
 
+@kept_at("out")
 def structure_report(
     findings: Mapping[str, StructureFinding],
     out: str | Path,
@@ -80,6 +82,7 @@ def structure_report(
     return path
 
 
+@kept_at("out")
 def dictionary_report(found: DictionaryComparison, out: str | Path, *, images: ImageSet | None = None) -> Path:
     """Writes `report.html`, `scatter.png` and `run.json` into `out`, which may be the comparison's own folder.
 
@@ -104,6 +107,7 @@ def dictionary_report(found: DictionaryComparison, out: str | Path, *, images: I
     return path
 
 
+@kept_at("out")
 def cut_report(
     found: Atlas,
     out: str | Path,
@@ -170,6 +174,7 @@ def _figure_and_ground(maps: np.ndarray, grid: tuple[int, int]) -> dict[str, np.
     return {"on objects": pixels[..., 1] > pixels[..., 0], "on the ground": pixels[..., 1] <= pixels[..., 0]}
 
 
+@kept_at("out")
 def align_report(
     found: ChannelAlign,
     out: str | Path,
@@ -252,6 +257,7 @@ def _store_inputs(stores: Mapping[str, Store]) -> dict[str, str]:
     return found | {f"{name}, data": store.manifest.data["fingerprint"] for name, store in stores.items()}
 
 
+@kept_at("out")
 def disentangle_report(
     finding: Disentanglement,
     subject: Subject,
@@ -293,6 +299,7 @@ def disentangle_report(
     return path
 
 
+@kept_at("out")
 def audit_report(
     found: AuditFinding | AuditSweep,
     out: str | Path,

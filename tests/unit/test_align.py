@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import time
@@ -91,7 +92,7 @@ def test_the_eigen_constraint_keeps_the_cut():
     assert "eigen" in kept.log[-1] and "eigen" not in free.log[-1]
 
 
-def test_a_killed_training_goes_on_and_ends_with_the_same_maps(tmp_path, monkeypatch):
+def test_a_killed_training_goes_on_and_ends_with_the_same_maps(tmp_path, monkeypatch, capfd):
     models, values = world(60)
     settings = QUICK | {"epochs": 6}
     whole = vt.align(models, values, out=tmp_path / "whole", **settings)
@@ -116,8 +117,13 @@ def test_a_killed_training_goes_on_and_ends_with_the_same_maps(tmp_path, monkeyp
     for given, wanted, changed in ((models, values, {"lr": 0.1}), (models, values[::-1], {}), (swapped, values, {})):
         with pytest.raises(vt.SettingsError, match="other settings, models or responses"):
             vt.align(given, wanted, out=tmp_path / "whole", **(settings | changed))
-    (tmp_path / "whole" / "checkpoint.pt").write_bytes(b"PK")
-    with pytest.raises(vt.SettingsError, match="checkpoint cannot be read"):
+    checkpoint = tmp_path / "whole" / "checkpoint.pt"
+    os.truncate(checkpoint, checkpoint.stat().st_size // 2)
+    anew = vt.align(models, values, out=tmp_path / "whole", **settings)
+    assert "cannot be read: training begins anew" in capfd.readouterr().err
+    assert all((a == b).all() for a, b in zip(anew.maps, whole.maps, strict=True))
+    torch.save({"facts": "of something else"}, checkpoint)
+    with pytest.raises(vt.SettingsError, match="other settings, models or responses"):
         vt.align(models, values, out=tmp_path / "whole", **settings)
     (tmp_path / "killed" / "alignment.json").write_text("{")
     with pytest.raises(vt.SettingsError, match="not a saved alignment"):

@@ -32,6 +32,7 @@ from vitreous.images import ImageSet
 from vitreous.judges.coherence import coherence_rank
 from vitreous.judges.grids import can_be_shown
 from vitreous.lenses.disentangle_rows import describe_source
+from vitreous.mirrors import kept_at
 from vitreous.models.subject import Subject
 from vitreous.provenance import json_bytes, replace_file
 from vitreous.subunits.layers import find_layer
@@ -41,6 +42,7 @@ ASKED = "asked.json"
 LEAST = 10  # samples to measure on
 
 
+@kept_at("out")
 def compare_dictionaries(
     subject: Subject,
     data: Data,

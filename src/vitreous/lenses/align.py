@@ -26,10 +26,12 @@ import numpy as np
 from tqdm.auto import tqdm  # type: ignore[import-untyped]
 
 from vitreous.checks import number, whole
+from vitreous.engine import say
 from vitreous.errors import SettingsError
 from vitreous.lenses.align_checks import device_of, folder_for, regions
 from vitreous.lenses.align_finding import ChannelAlign as ChannelAlign
 from vitreous.lenses.align_nodes import Nodes, Read, open_nodes
+from vitreous.mirrors import kept_at
 from vitreous.provenance import replace_file
 
 if TYPE_CHECKING:
@@ -52,6 +54,7 @@ class Schedule:
     data: str  # a hash of what is learned from
 
 
+@kept_at("out")
 def align(
     sources: Any,
     responses: Responses | np.ndarray,
@@ -306,15 +309,11 @@ def _keep(net: AlignNet, optimiser: Any, log: Any, best: Any, schedule: Schedule
 
 
 def _resume(net: AlignNet, optimiser: Any, schedule: Schedule, weights: Weights) -> tuple[list[Any], dict[str, Any]]:
-    import pickle
-
-    import torch
-
     path = None if schedule.out is None else schedule.out / CHECKPOINT
-    if path is None or not path.exists():
+    state = None if path is None else _read(path, net.head.device)
+    if state is None:
         return [], {name: value.detach().clone() for name, value in net.state_dict().items()}
     try:
-        state = torch.load(path, weights_only=True, map_location=net.head.device)
         if state["facts"] != _facts(schedule, weights):
             raise SettingsError(
                 "the folder holds an alignment with other settings, models or responses",
@@ -326,9 +325,25 @@ def _resume(net: AlignNet, optimiser: Any, schedule: Schedule, weights: Weights)
         return list(state["log"]), state["best"]
     except SettingsError:
         raise
-    except (OSError, RuntimeError, KeyError, EOFError, ValueError, pickle.UnpicklingError) as error:
+    except (RuntimeError, KeyError, TypeError, ValueError) as error:
         raise SettingsError(
-            "the checkpoint cannot be read, or is of other models or responses",
+            "the checkpoint is of other models or responses, or none of ours",
             given=str(path),
             remedy="delete it, or choose another folder",
         ) from error
+
+
+def _read(path: Path, device: Any) -> Any:
+    """A checkpoint; None where there is none, or one that has lost its end: the same maps are learned anew."""
+    import pickle
+    from io import BytesIO
+
+    import torch
+
+    if not path.exists():
+        return None
+    try:
+        return torch.load(BytesIO(path.read_bytes()), weights_only=True, map_location=device)
+    except (RuntimeError, EOFError, ValueError, pickle.UnpicklingError):
+        say(f"{path} cannot be read: training begins anew")
+        return None

@@ -12,6 +12,7 @@ import numpy as np
 
 from vitreous.errors import SettingsError
 from vitreous.finding import Finding, columns
+from vitreous.mirrors import kept_at, read_from
 
 FILE, ABOUT = "alignment.safetensors", "alignment.json"
 ARRAYS = ("head", "bias", "held_out", "measured", "predicted", "spread")
@@ -132,6 +133,7 @@ class ChannelAlign(Finding):
             raise SettingsError("a region without responses", given=roi)
         return self.rois[roi]
 
+    @kept_at("folder")
     def save(self, folder: str | Path) -> Path:
         """Two files: arrays as safetensors, the rest as JSON."""
         from safetensors.numpy import save_file
@@ -151,6 +153,7 @@ class ChannelAlign(Finding):
         return found if self.ceiling is None else found | {"ceiling": self.ceiling}
 
     @classmethod
+    @read_from("folder")
     def load(cls, folder: str | Path) -> ChannelAlign:
         """What `save` wrote. A folder that is damaged, or holds something else, is refused."""
         from safetensors import SafetensorError

@@ -19,6 +19,7 @@ from torch import nn
 from vitreous.checks import flag, number, whole
 from vitreous.errors import SettingsError, StoreError
 from vitreous.finding import Finding, columns
+from vitreous.mirrors import kept_at
 from vitreous.provenance import Run, json_bytes, replace_file, start_run
 from vitreous.subjects import pick_device
 from vitreous.training import ranks
@@ -52,6 +53,7 @@ class Trained(Finding):
         return trained_model(self.folder)
 
 
+@kept_at("out")
 def train(
     recipe: str | Recipe,
     out: str | Path,
