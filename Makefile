@@ -4,7 +4,6 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 TIMES ?= 10
-FAULTS := tests/faults $(patsubst %,tests/unit/test_%.py,record_kill object_storage record_engines disentangle_engines)
 
 .PHONY: front demo test chromium test-browser test-all test-peers faults bench bench-gpu peers studies docs package lint clean
 
@@ -36,8 +35,7 @@ test-all: $(READY)  ## also the slow tests and those on real data
 	$(BIN)/python -m pytest -m "not peers"
 
 faults: $(READY)  ## kills, full disks, cut files, dead workers and a lost object store in every stage, TIMES in a row
-	@for n in $$(seq $(TIMES)); do echo "round $$n of $(TIMES)"; VITREOUS_FAULT_SEED=$$n $(BIN)/python -m pytest $(FAULTS) \
-	-m "slow or not slow" -x || exit 1; done
+	$(BIN)/python benchmarks/faults.py --times $(TIMES) --out benchmarks/results/faults.json
 
 test-peers: $(READY)  ## the same numbers as grad-cam, quantus and captum
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dev,peers]'

@@ -6,20 +6,25 @@
     PYTHONPATH=src python benchmarks/disentangle_inference.py --layer-only --batch 16   the layer alone, on cores too
     PYTHONPATH=src python benchmarks/disentangle_inference.py --small                   a rehearsal on cores
 
+The layer alone is measured first, because it is quick. With --json every row is written as soon as it is there, and a
+run with the same settings and file goes on where another was cut off.
+
 The backbone has random weights, which cost what trained ones do, and so have dictionaries and sub-units, eight times
 as many as the layer has units. Dictionaries replace the output of the last block's second linear layer by what they
 make of it; the transcoder makes it from the layer's input. Codes of all tokens are in memory together, as in the paper.
 Ours: applied with nobody looking, with one unit's sub-units or all of them looked at, and in the paper's two stages.
 
-Peak memory is all that torch has allocated, weights, batch and activations. The paper's backbone, 501 MB at a batch of
-256, has room for its weights and a batch of 224 x 224 pictures and nothing else: activations are not in it, but in its
-dictionaries' numbers they are. Ratios of memory are therefore not those of the paper. The finding, which
-lies in the machine's memory, is not in any of these; its size is told apart.
+Peak memory is all that torch has allocated, weights, batch and activations; `held_mib` is what of it was there before
+the variant was put in, so that what an earlier one left behind can be told from what this one takes. The paper's
+backbone, 501 MB at a batch of 256, has room for its weights and a batch of 224 x 224 pictures and nothing else:
+activations are not in it, but in its dictionaries' numbers they are. Ratios of memory are therefore not those of the
+paper. The finding, which lies in the machine's memory, is not in any of these; its size is told apart.
 """
 
 from __future__ import annotations
 
 import argparse
+import gc
 import json
 import platform
 import statistics
@@ -42,6 +47,7 @@ from vitreous.subunits.layers import LinearLayer, find_layer
 
 SITE, EXPANSION = "blocks.-1.mlp.out", 8
 ROUNDS = 7  # of the layer by itself, variants in turn
+LAYER_PASSES = 50  # at most, in each of them
 
 Variant = Callable[[], AbstractContextManager[object]]
 
@@ -195,14 +201,17 @@ def timed(module: nn.Module, x: Tensor, warmup: int, iterations: int) -> dict:
     return row | {"peak_mib": torch.cuda.max_memory_allocated(device) / 2**20}
 
 
-def whole_model(subject: Subject, x: Tensor, chosen: dict[str, Variant], args: argparse.Namespace) -> list[dict]:
-    rows: list[dict] = []
+def whole_model(subject: Subject, x: Tensor, chosen: dict[str, Variant], args: argparse.Namespace, found: dict) -> None:
+    rows = found.setdefault("rows", [])
     with torch.inference_mode():
         before = subject.module(x)
         for name, variant in chosen.items():
+            if name in {row["variant"] for row in rows}:
+                continue
+            held = held_mib(x.device)
             with variant():
                 module = torch.compile(subject.module) if args.compile else subject.module
-                row = {"variant": name}
+                row = {"variant": name} | ({} if held is None else {"held_mib": held})
                 row |= timed(module, x, args.warmup, args.iterations)
                 after = subject.module(x)
                 row |= {"same_bits": torch.equal(before, after)}
@@ -212,7 +221,28 @@ def whole_model(subject: Subject, x: Tensor, chosen: dict[str, Variant], args: a
             row |= {"times_backbone": row["ms"] / (rows[0]["ms"] if rows else row["ms"])}
             rows.append(row)
             print(told(row), flush=True)
-    return rows
+            write(found, args.json)
+
+
+def held_mib(device: torch.device) -> float | None:
+    """What a GPU still holds when all that nobody needs is gone."""
+    gc.collect()
+    if device.type != "cuda":
+        return None
+    torch.cuda.synchronize(device)
+    torch.cuda.empty_cache()
+    return torch.cuda.memory_allocated(device) / 2**20
+
+
+def write(found: dict, path: Path | None) -> None:
+    if path:
+        path.write_text(json.dumps(found, indent=1) + "\n")
+
+
+def begun(found: dict, path: Path | None) -> dict:
+    """What an earlier run with the same settings has left in the file, or nothing."""
+    there = json.loads(path.read_text()) if path and path.exists() else {}
+    return found | there if all(there.get(name) == value for name, value in found.items()) else found
 
 
 def layer_alone(
@@ -223,6 +253,7 @@ def layer_alone(
     with torch.inference_mode():
         for _ in range(ROUNDS):
             for name, variant in chosen.items():
+                held_mib(x.device)
                 with variant():
                     module = subject.module.get_submodule(layer.path)
                     rows[name].append(timed(module, x, 3, iterations))
@@ -304,15 +335,18 @@ def main() -> None:
     found["machine"] = torch.cuda.get_device_name(device) if device.type == "cuda" else platform.machine()
     found["torch"] = torch.__version__
     found["finding_mib"] = sum(part.nbytes for part in vars(finding).values() if isinstance(part, np.ndarray)) / 2**20
+    found = begun(found, args.json)
+    if "nobody_looks" not in found:
+        tokens = (args.size // 14) ** 2 + 1
+        q = torch.randn(args.batch, tokens, layer.whole.shape[1], device=device)
+        ours = {name: variant for name, variant in chosen.items() if name not in KINDS}
+        found["layer"] = layer_alone(subject, layer, q, ours, min(args.iterations, LAYER_PASSES))
+        parts = (q, q[:1], q[:1, :1])
+        found["nobody_looks"] = [nobody_looks(layer, finding, subject, part, args.pairs) for part in parts]
+        del q, parts
+        write(found, args.json)
     if not args.layer_only:
-        found["rows"] = whole_model(subject, x, chosen, args)
-    tokens = (args.size // 14) ** 2 + 1
-    q = torch.randn(args.batch, tokens, layer.whole.shape[1], device=device)
-    ours = {name: variant for name, variant in chosen.items() if name not in KINDS}
-    found["layer"] = layer_alone(subject, layer, q, ours, args.iterations)
-    found["nobody_looks"] = [nobody_looks(layer, finding, subject, part, args.pairs) for part in (q, q[:1], q[:1, :1])]
-    if args.json:
-        args.json.write_text(json.dumps(found, indent=1) + "\n")
+        whole_model(subject, x, chosen, args, found)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """Normalized cut against ncut-pytorch in one run: time, memory and how near to the exact eigenvectors.
 
-    python benchmarks/ncut.py [--nodes 100000 1000000] [--quality 16000] [--rounds 3]
+    python benchmarks/ncut.py [--nodes 100000 1000000] [--quality 16000] [--rounds 3] [--features FILE ...]
     python benchmarks/ncut.py --graph 1000 --work DIR [--device cuda]     7 million nodes from disk: ncut_graph.py
 
 768 channels, 20 eigenvectors; nodes are groups in a signal of 48 dimensions with noise in all channels. The peer is
@@ -19,6 +19,7 @@ import platform
 import statistics
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -82,15 +83,28 @@ def subspace_error(a: np.ndarray, b: np.ndarray) -> float:
     return float(1 - (np.linalg.svd(a.T @ b, compute_uv=False) ** 2).mean())
 
 
-def quality(count: int) -> dict[str, Any]:
+def quality(count: int, seeds: int, files: list[Path]) -> dict[str, Any]:
+    """Errors on made-up nodes, and on features in files: `count` rows of each, drawn at random."""
+    given: dict[str, Callable[[], np.ndarray]] = {
+        f"noise {noise}" + (f", seed {seed}" if seed else ""): partial(nodes, count, noise, seed)
+        for noise in (0.02, 0.1)
+        for seed in range(seeds)
+    }
+    given |= {path.stem: partial(some_rows, path, count) for path in files}
     found: dict[str, Any] = {}
-    for noise in (0.02, 0.1):
-        rows = nodes(count, noise)
+    for name, make in given.items():
+        rows = make()
         exact = vt.ncut(rows, EIGENVECTORS, method="exact", progress=False).eigenvectors
-        errors = {name: subspace_error(exact, run(rows)) for name, run in routes().items() if "defaults" not in name}
-        found[f"noise {noise}"] = errors
-        print(json.dumps({f"subspace error, {count} nodes, noise {noise}": errors}, indent=1), flush=True)
+        errors = {way: subspace_error(exact, run(rows)) for way, run in routes().items() if "defaults" not in way}
+        found[name] = errors
+        print(json.dumps({f"subspace error, {count} nodes, {name}": errors}, indent=1), flush=True)
     return found
+
+
+def some_rows(path: Path, count: int) -> np.ndarray:
+    rows = np.load(path, mmap_mode="r", allow_pickle=False)
+    chosen = np.sort(np.random.default_rng(0).choice(len(rows), min(count, len(rows)), replace=False))
+    return np.asarray(rows[chosen], np.float32)
 
 
 def timed(count: int, rounds: int) -> dict[str, Any]:
@@ -119,6 +133,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--nodes", type=int, nargs="*", default=[100_000, 1_000_000])
     parser.add_argument("--quality", type=int, default=16_000)
+    parser.add_argument("--seeds", type=int, default=3, help="of the nodes whose exact answer is compared")
+    parser.add_argument("--features", type=Path, nargs="*", default=[], help=".npy (node, channel) to compare on, too")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--json", type=Path, default=RESULTS)
     parser.add_argument("--graph", type=int, metavar="PICTURES", help="cut a graph from stores on disk instead")
@@ -140,7 +156,8 @@ def main() -> None:
         results[f"graph of {found['nodes']} nodes on {found['device']}"] = {**found, "machine": machine}
     else:
         if options.quality:
-            results[f"subspace error, {options.quality} nodes"] = quality(options.quality)
+            found = quality(options.quality, options.seeds, options.features)
+            results.setdefault(f"subspace error, {options.quality} nodes", {}).update(found)
         for count in options.nodes:
             results[f"{count} nodes"] = {**timed(count, options.rounds), "machine": machine}
     options.json.parent.mkdir(parents=True, exist_ok=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import importlib
 import importlib.util
 import multiprocessing
@@ -19,6 +18,8 @@ from typing import Any
 
 import numpy as np
 import torch
+
+from vitreous.memory import give_back
 
 Way = Callable[[], Any]
 Taken = list[tuple[float, float]]  # on the clock, and of processor time in all threads
@@ -108,7 +109,7 @@ def kilobytes(what: str) -> int:
 
 def forget_peak() -> int:
     """Kilobytes that this process holds now, from where its peak is counted anew (Linux only)."""
-    ctypes.CDLL("libc.so.6").malloc_trim(0)
+    give_back()
     Path("/proc/self/clear_refs").write_text("5")
     return kilobytes("VmRSS")
 

@@ -21,6 +21,7 @@ from tokens_inputs import backbone, collection, control
 LAYERS = (1, 3, 5, 7, 9, 11)
 SITES = [f"blocks.{n}.attn.out" for n in LAYERS]
 NETWORKS = {"text": "tin-vit-text", "contrast": "tin-vit-contrast", "mae": "tin-vit-mae", "dino": "dinov2s_saliency"}
+SEEDS = (0, 1, 2)
 SETTINGS: dict[str, Any] = {"width": 128, "epochs": 60, "patience": 10, "progress": False}
 
 
@@ -58,6 +59,11 @@ def aligned(folder: Path, sources: Any, responses: vt.Responses, **settings: Any
     return vt.align(sources, responses, out=folder, **{**SETTINGS, **settings})
 
 
+def learned(work: Path, session: str, weight: float) -> list[vt.ChannelAlign]:
+    """The alignments that `align_brain.py` left in its folder, one a seed."""
+    return [vt.ChannelAlign.load(work / session / f"lambda-{weight}" / str(seed)) for seed in SEEDS]
+
+
 def pixel_patches(images: vt.ImageSet) -> dict[str, dict[str, np.ndarray]]:
     """A model that sees colours: patches of 8 pixels of the picture at 64."""
     small = np.stack([np.asarray(p.image.resize((64, 64), Image.Resampling.BICUBIC)) for p in images])
@@ -68,7 +74,7 @@ def pixel_patches(images: vt.ImageSet) -> dict[str, dict[str, np.ndarray]]:
 def pictures_of(
     data: Path, name: str, work: Path, count: int = 120
 ) -> tuple[vt.ImageSet, dict[str, vt.Store], list[np.ndarray]]:
-    """Pictures of `pets` or `voc_animals` at 112 x 112, the networks' stores of them, and class maps."""
+    """120 pictures of `pets` or `voc_animals` at 112 x 112, the networks' stores, and class maps."""
     shown = collection(data, name, count).pictures
     pixels = np.stack([np.asarray(p.image.resize((112, 112), Image.Resampling.BICUBIC)) for p in shown])
     images = vt.ImageSet.from_arrays(pixels, name=name)

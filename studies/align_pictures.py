@@ -1,18 +1,20 @@
 """One colour for one concept in four networks, and how patches move through them (AlignedCut, Figures 4, 9 and 10).
 
-    python studies/align_pictures.py DATA --work DIR [--session 201025] [--weight 0.0]
+    python studies/align_pictures.py DATA --work DIR [--session 210325] [--weight 0.0]
 
-The patches of 120 `pets` and 120 `voc_animals` pictures at six layers of four networks, 368,640 nodes, are brought into
+The patches of 60 `pets` and 60 `voc_animals` pictures at six layers of four networks, 184,320 nodes, are brought into
 the aligned space and cut as one graph, 20 eigenvectors. Written, with numbers beside what the eye sees:
 
 - `align_mosaic.png`: colours (3-D spectral t-SNE) by picture, network and layer.
 - mixing: of a patch's nearest neighbours in other pictures, how many are of another network, of another layer, and on
-  the same side of figure and ground; three quarters, five sixths and chance if these did not matter.
+  the same side of figure and ground; and whether its nearest in each other network are on its side (`align_measures`).
 - `align_paths.png`: mean 2-D paths of figure and ground patches of each network, and how well the two sides can be told
   apart at each layer.
 - `align_transitions.png`: of five groups of patches at one layer, which share goes to which of five at the next, for
   figure and for ground, where the two differ most (blank: too few); against masks of exchanged pictures.
 
+Three alignments (seeds, each with other pictures held out), each cut with landmarks of its own; intervals are over
+pictures, of the mean over seeds. Pictures are drawn from the first seed.
 Reads the alignments of `align_brain.py`. Writes align_pictures.json and the tables of align_pictures.md.
 """
 
@@ -23,103 +25,139 @@ import io
 import json
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from PIL import Image
 
 import vitreous as vt
-from align_inputs import LAYERS, NETWORKS, SITES, pictures_of
+from align_inputs import LAYERS, NETWORKS, SEEDS, SITES, learned
+from align_measures import CHANCE, FIGURE, GROUND, SIDE, Counted, joined, mixing, ranged, share, spoken
 from structure_cifar_curves import fewer_colours
-from tokens_inputs import IGNORE, put_tables
+from tokens_inputs import put_tables
 
 RESULTS = Path(__file__).parent / "results"
-SHOWN = [3, 40, 90, 119, 130, 170, 200, 230]  # pets, then voc_animals
-SIDE, PATCHES, CONCEPTS, FEW = 8, 64, 5, 30
+SHOWN = [3, 20, 40, 55, 63, 80, 100, 115]  # pets, then voc_animals
+COUNT = 60  # pictures of each set
+CONCEPTS, FEW, EXCHANGES = 5, 30, 5
 
 
-def figure_share(truths: list[np.ndarray]) -> np.ndarray:
-    """(picture, patch): share of a patch's known pixels that lie on an object; not a number where none is known."""
-    found = np.full((len(truths), PATCHES), np.nan)
-    for n, truth in enumerate(truths):
-        rows, columns = (np.arange(size) * SIDE // size for size in truth.shape)
-        patch = rows[:, None] * SIDE + columns
-        known = truth != IGNORE
-        total = np.bincount(patch[known], minlength=PATCHES)
-        on = np.bincount(patch[known & (truth > 0)], minlength=PATCHES)
-        found[n] = np.where(total > 0, on / np.maximum(total, 1), np.nan)
+def apart(vectors: np.ndarray, figures: np.ndarray) -> tuple[Counted, Counted]:
+    """How often the nearer of two centres, figure and ground, is right, for ground and for figure; centres are made
+    from every second picture and tried on the others; vectors (picture, patch, dim)."""
+    unit = vectors / np.linalg.norm(vectors, axis=2, keepdims=True)
+    sides = [figures <= GROUND, figures >= FIGURE]
+    centres = np.stack([unit[::2][side[::2]].mean(0) for side in sides])
+    chosen = (unit[1::2] @ centres.T).argmax(2)
+    ground, figure = (Counted(((chosen == k) & side[1::2]).sum(1), side[1::2].sum(1)) for k, side in enumerate(sides))
+    return ground, figure
+
+
+def balanced(parts: list[tuple[Counted, Counted]]) -> dict[str, Any]:
+    """Balanced accuracy of the seeds' `apart`, with an interval over the pictures that made no centre."""
+
+    def one(sides: tuple[Counted, Counted], rows: np.ndarray) -> float:
+        return float(np.mean([side.hits[rows].sum() / max(1, side.trials[rows].sum()) for side in sides]))
+
+    pictures = len(parts[0][0].hits)
+    each = [one(sides, np.arange(pictures)) for sides in parts]
+    return ranged(lambda rows: float(np.mean([one(sides, rows) for sides in parts])), pictures, each)
+
+
+class Flow(NamedTuple):
+    """Patches of each picture that go from one group to another: (mask, side, picture, group, group). The first mask is
+    the true one, the others are those of exchanged pictures."""
+
+    counts: np.ndarray
+
+    def gap(self, mask: int, rows: np.ndarray) -> float:
+        """Total variation (half the sum of absolute differences) of where a group's figure and ground patches go, mean
+        over patches; groups with few patches on either side are left out."""
+        figure, ground = self.counts[mask][:, rows].sum(1, dtype=np.float64)
+        there = np.stack([figure.sum(1), ground.sum(1)])
+        weight = np.where(there.min(0) >= FEW, there.sum(0), 0)
+        if not weight.any():
+            return float("nan")
+        away = np.abs(figure / np.maximum(1, there[0])[:, None] - ground / np.maximum(1, there[1])[:, None]).sum(1) / 2
+        return float(np.average(away, weights=weight))
+
+    def above(self, rows: np.ndarray) -> float:
+        """The gap less the mean gap of exchanged masks, which has the same bias of small numbers."""
+        return self.gap(0, rows) - float(np.mean([self.gap(mask, rows) for mask in range(1, len(self.counts))]))
+
+    def matrices(self) -> list[list[list[float]]]:
+        """For figure and for ground: the share of each group that goes to each; -1 where there are too few."""
+        found = []
+        for side in self.counts[0].sum(1, dtype=np.float64):
+            total = side.sum(1, keepdims=True)
+            found.append(np.where(total >= FEW, side / np.maximum(1, total), -1).round(3).tolist())
+        return found
+
+
+def flows(vectors: np.ndarray, figures: np.ndarray, seed: int) -> list[Flow]:
+    """Vectors (layer, picture, patch, dim) of one network: what becomes of groups of one layer at the next.
+
+    Groups stand for the paper's circles in a plane, which left most patches out here.
+    """
+    generator = np.random.default_rng(seed)
+    masks = [figures, *(figures[generator.permutation(len(figures))] for _ in range(EXCHANGES))]
+    labels = [
+        vt.group_nodes(part.reshape(-1, part.shape[-1]), n_sample=1000, seed=seed)(CONCEPTS).reshape(figures.shape)
+        for part in vectors
+    ]
+    found = []
+    for a, b in pairwise(labels):
+        cell = np.arange(len(figures))[:, None] * CONCEPTS**2 + a * CONCEPTS + b
+        counts = [
+            [np.bincount(cell[side], minlength=len(figures) * CONCEPTS**2) for side in (m >= FIGURE, m <= GROUND)]
+            for m in masks
+        ]
+        found.append(Flow(np.array(counts, np.int32).reshape(len(masks), 2, len(figures), CONCEPTS, CONCEPTS)))
     return found
 
 
-def joined(data: Path, work: Path) -> tuple[dict[str, dict[str, np.ndarray]], np.ndarray, np.ndarray]:
-    """Features {network: {layer: (picture, patch, channel)}}, pixels, and figure shares (picture, patch)."""
-    sets = [pictures_of(data, name, work) for name in ("pets", "voc_animals")]
-    features = {
-        m: {site: np.concatenate([np.asarray(s[1][m][site][:])[:, 1:] for s in sets]) for site in SITES}
-        for m in NETWORKS
-    }
-    pixels = np.concatenate([np.stack([np.asarray(p.image) for p in images]) for images, _, _ in sets])
-    return features, pixels, np.concatenate([figure_share(truths) for _, _, truths in sets])
+def moves(seeds: list[list[Flow]]) -> dict[str, Any]:
+    """Every step of one network, and how far the step that is widest in half of the pictures is above exchanged masks
+    and above the network's other steps in the other half: chosen and measured on different pictures."""
+    pictures = seeds[0][0].counts.shape[2]
+    everything, even, odd = np.arange(pictures), np.arange(0, pictures, 2), np.arange(1, pictures, 2)
+    steps = list(zip(*seeds, strict=True))  # (step, seed)
 
+    def mean(step: Any, rows: np.ndarray) -> float:
+        return float(np.mean([flow.above(rows) for flow in step]))
 
-def mixing(spectral: vt.Spectral, share: np.ndarray, nearest: int = 10, seed: int = 0) -> dict[str, float]:
-    """What the `nearest` nodes of 2,000 random nodes are, among 40,000 random ones of other pictures."""
-    generator = np.random.default_rng(seed)
-    model, layer, picture, patch = np.unravel_index(
-        np.arange(len(spectral)), (len(NETWORKS), len(LAYERS), len(share), PATCHES)
-    )
-    figure = share[picture, patch]
-    rows = spectral.eigenvectors / np.linalg.norm(spectral.eigenvectors, axis=1, keepdims=True)
-    sure = np.flatnonzero((figure <= 0.1) | (figure >= 0.9))
-    asked, pool = generator.choice(sure, 2000, False), generator.choice(sure, 40_000, False)
-    likeness = rows[asked] @ rows[pool].T
-    likeness[picture[asked][:, None] == picture[pool]] = -2
-    near = pool[np.argpartition(-likeness, nearest, 1)[:, :nearest]]
-    side = figure > 0.5
-    balance = side[pool].mean()
+    def seen(step: Any, mask: int) -> float:
+        return float(np.mean([flow.gap(mask, everything) for flow in step]))
+
+    rows: list[dict[str, Any]] = []
+    for n, step in enumerate(steps):
+        figure, ground = step[0].matrices()
+        row = {"from": LAYERS[n], "to": LAYERS[n + 1], "true": seen(step, 0)}
+        row["exchanged"] = float(np.mean([seen(step, mask) for mask in range(1, EXCHANGES + 1)]))
+        row["above"] = ranged(
+            lambda some, step=step: mean(step, some), pictures, [flow.above(everything) for flow in step]
+        )
+        rows.append(row | {"figure": figure, "ground": ground})
+    widest = max(range(len(steps)), key=lambda n: mean(steps[n], even))
+
+    def others(some: np.ndarray) -> float:
+        return float(np.mean([mean(step, odd[some]) for n, step in enumerate(steps) if n != widest]))
+
+    def chosen(some: np.ndarray) -> float:
+        return mean(steps[widest], odd[some])
+
+    half = len(odd)
+    each = [flow.above(odd) for flow in steps[widest]]
+    apart_by = [
+        flow.above(odd) - float(np.mean([step[k].above(odd) for n, step in enumerate(steps) if n != widest]))
+        for k, flow in enumerate(steps[widest])
+    ]
     return {
-        "another network": float((model[near] != model[asked][:, None]).mean()),
-        "another layer": float((layer[near] != layer[asked][:, None]).mean()),
-        "same side of figure and ground": float((side[near] == side[asked][:, None]).mean()),
-        "same side, chance": float(balance**2 + (1 - balance) ** 2),
+        "steps": rows,
+        "widest": widest,
+        "widest above exchanged": ranged(chosen, half, each),
+        "widest above other steps": ranged(lambda some: chosen(some) - others(some), half, apart_by),
     }
-
-
-def apart(vectors: np.ndarray, share: np.ndarray) -> float:
-    """Balanced accuracy of the nearer of two centres, figure and ground, made from every second picture, tried on the
-    others; vectors (picture, patch, dim)."""
-    unit = vectors / np.linalg.norm(vectors, axis=2, keepdims=True)
-    sides = [share <= 0.1, share >= 0.9]
-    centres = np.stack([unit[::2][side[::2]].mean(0) for side in sides])
-    chosen = (unit[1::2] @ centres.T).argmax(2)
-    return float(np.mean([(chosen[side[1::2]] == k).mean() for k, side in enumerate(sides)]))
-
-
-def moves(vectors: np.ndarray, share: np.ndarray, seed: int = 0) -> dict[str, Any]:
-    """Vectors (layer, picture, patch, dim) of one network: what becomes of five groups of one layer at the next.
-
-    Groups stand for the paper's circles in a plane, which left most patches out here. Difference is half the sum of
-    absolute differences of the two rows of a group (total variation), mean over patches, groups with few patches on
-    either side left out; the control exchanges the masks of pictures.
-    """
-    exchanged = share[np.random.default_rng(seed).permutation(len(share))]
-    members = []
-    for part in vectors:
-        labels = vt.group_nodes(part.reshape(-1, part.shape[-1]), n_sample=1000, seed=seed)(CONCEPTS)
-        members.append(labels == np.arange(CONCEPTS)[:, None])
-    found = []
-    for first, (a, b) in enumerate(pairwise(members)):
-        gaps, rows = {}, {}
-        for name, mask in (("true", share), ("exchanged", exchanged)):
-            sides = [(mask >= 0.9).ravel(), (mask <= 0.1).ravel()]
-            counts = np.stack([(a & side).sum(1) for side in sides])
-            figure, ground = (np.nan_to_num(vt.transitions(a, b, mask=side)) for side in sides)
-            weight = np.where(counts.min(0) >= FEW, counts.sum(0), 0)
-            gaps[name] = float(np.average(np.abs(figure - ground).sum(1) / 2, weights=weight))
-            rows[name] = [np.where(n[:, None] >= FEW, m, np.nan) for m, n in zip((figure, ground), counts, strict=True)]
-        figure, ground = (np.where(np.isnan(m), -1, m).round(3).tolist() for m in rows["true"])
-        found.append({"from": LAYERS[first], "to": LAYERS[first + 1], **gaps, "figure": figure, "ground": ground})
-    return {"steps": found, "widest": max(range(len(found)), key=lambda n: found[n]["true"] - found[n]["exchanged"])}
 
 
 # -- pictures
@@ -160,7 +198,7 @@ def draw_mosaic(spectral: vt.Spectral, shades: np.ndarray, pixels: np.ndarray, p
     save(figure, "align_mosaic.png")
 
 
-def draw_paths(paths: dict[str, np.ndarray], share: np.ndarray, told: dict[str, list[float]]) -> None:
+def draw_paths(paths: dict[str, np.ndarray], figures: np.ndarray, told: dict[str, list[Any]]) -> None:
     """(layer, picture, patch, 2) of every network."""
     from matplotlib.figure import Figure
 
@@ -168,18 +206,20 @@ def draw_paths(paths: dict[str, np.ndarray], share: np.ndarray, told: dict[str, 
     grid = figure.subplots(2, len(NETWORKS))
     everything = np.concatenate([p.reshape(-1, 2) for p in paths.values()])
     low, high = np.quantile(everything, [0.005, 0.995], axis=0)
-    some = np.random.default_rng(0).choice(share.size, 1500, replace=False)
+    some = np.random.default_rng(0).choice(figures.size, 1500, replace=False)
     for (upper, lower), (model, placed) in zip(grid.T, paths.items(), strict=True):
         for depth, part in enumerate(placed):
             upper.scatter(*part.reshape(-1, 2)[some].T, s=1.5, color=str(0.2 + 0.12 * depth), linewidths=0)
-        for side, colour, label in ((share >= 0.9, "C3", "figure"), (share <= 0.1, "C0", "ground")):
+        for side, colour, label in ((figures >= FIGURE, "C3", "figure"), (figures <= GROUND, "C0", "ground")):
             middle = np.stack([np.median(part[side], 0) for part in placed])
             upper.plot(*middle.T, color=colour, marker="o", markersize=4, label=label)
             for number, at in zip(LAYERS, middle, strict=True):
                 upper.annotate(str(number), at, fontsize=7, xytext=(3, 3), textcoords="offset points", color=colour)
         upper.set(xlim=(low[0], high[0]), ylim=(low[1], high[1]), xticks=[], yticks=[])
         upper.set_title(NETWORKS[model], fontsize=9)
-        lower.plot(LAYERS, told[model], "k.-")
+        values = {key: [layer[key] for layer in told[model]] for key in ("value", "low", "high")}
+        lower.fill_between(LAYERS, values["low"], values["high"], color="0.85", linewidth=0)
+        lower.plot(LAYERS, values["value"], "k.-")
         lower.axhline(0.5, color="0.7", linestyle="--")
         lower.set(ylim=(0.4, 1), xticks=LAYERS, xlabel="layer")
         lower.spines[["top", "right"]].set_visible(False)
@@ -210,47 +250,66 @@ def draw_transitions(found: dict[str, Any]) -> None:
 
 def tables(results: dict[str, Any]) -> dict[str, list[str]]:
     mixed = results["mixing"]
-    names = list(next(iter(mixed.values())))
-    lines = ["| graph | " + " | ".join(names) + " |", "| --- |" + " --- |" * len(names)]
-    lines += [f"| {graph} | " + " | ".join(f"{row[n]:.3f}" for n in names) + " |" for graph, row in mixed.items()]
-    steps = ["| network | layers | figure against ground | masks exchanged |", "| --- | --- | --- | --- |"]
+    lines = ["| graph | " + " | ".join(CHANCE) + " |", "| --- |" + " --- |" * len(CHANCE)]
+    lines += [f"| {graph} | " + " | ".join(spoken(row[n]) for n in CHANCE) + " |" for graph, row in mixed.items()]
+    lines.append("| if it did not matter | " + " | ".join(f"{value:.3f}" for value in CHANCE.values()) + " |")
+    steps = ["| network | layers | figure against ground | masks exchanged | more |", "| --- | --- | --- | --- | --- |"]
+    widest = ["| network | widest step | above exchanged masks | above its other steps |", "| --- | --- | --- | --- |"]
     for model, moved in results["transitions"].items():
-        steps += [
-            f"| {model} | {s['from']} to {s['to']} | {s['true']:.3f} | {s['exchanged']:.3f} |" for s in moved["steps"]
-        ]
+        for s in moved["steps"]:
+            seen = f"{s['true']:.3f} | {s['exchanged']:.3f} | {spoken(s['above'])}"
+            steps.append(f"| {model} | {s['from']} to {s['to']} | {seen} |")
+        step = moved["steps"][moved["widest"]]
+        gaps = " | ".join(spoken(moved[f"widest above {what}"]) for what in ("exchanged", "other steps"))
+        widest.append(f"| {model} | {step['from']} to {step['to']} | {gaps} |")
     told = ["| network | " + " | ".join(f"layer {n}" for n in LAYERS) + " |", "| --- |" + " --- |" * len(LAYERS)]
-    told += [f"| {m} | " + " | ".join(f"{v:.3f}" for v in row) + " |" for m, row in results["told apart"].items()]
-    return {"mixing": lines, "told apart": told, "transitions": steps}
+    told += [f"| {m} | " + " | ".join(spoken(v, 2) for v in row) + " |" for m, row in results["told apart"].items()]
+    return {"mixing": lines, "told apart": told, "transitions": steps, "widest steps": widest}
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("data", type=Path)
     parser.add_argument("--work", type=Path, required=True)
-    parser.add_argument("--session", default="201025")
-    parser.add_argument("--weight", type=float, default=0.0, help="λ_eigen of the pictures; all are measured")
+    parser.add_argument("--session", default="210325")
+    parser.add_argument("--weight", type=float, default=0.0, help="λ_eigen of the pictures")
+    parser.add_argument("--weights", nargs="+", type=float, default=[1.0, 0.1, 0.0], help="λ_eigen that are measured")
     parser.add_argument("--pictures", nargs="*", default=["paths", "mosaic"], help="those that need t-SNE")
     options = parser.parse_args()
-    features, pixels, share = joined(options.data, options.work)
+    features, pixels, figures = joined(options.data, options.work, COUNT)
     results: dict[str, Any] = {"session": options.session, "pictures with λ_eigen": options.weight, "mixing": {}}
-    cuts = {}
-    for weight in (1.0, 0.1, 0.0):
-        alignment = vt.ChannelAlign.load(options.work / options.session / f"lambda-{weight}" / "0")
-        cuts[weight] = vt.ncut(features, read=alignment.transform, progress=False)
-        results["mixing"][f"after, λ_eigen {weight:g}"] = mixing(cuts[weight], share)
-    spectral = cuts[options.weight]
-    by_network = {m: np.stack([spectral.of(m, site) for site in SITES]) for m in NETWORKS}
-    results["told apart"] = {m: [apart(part, share) for part in parts] for m, parts in by_network.items()}
-    results["transitions"] = {m: moves(parts, share) for m, parts in by_network.items()}
-    (RESULTS / "align_pictures.json").write_text(json.dumps(results, indent=1) + "\n")
+    path = RESULTS / "align_pictures.json"
+    told: dict[str, list[Any]] = {m: [] for m in NETWORKS}
+    moved: dict[str, list[list[Flow]]] = {m: [] for m in NETWORKS}
+    shown = None
+    for weight in options.weights:
+        counted = []
+        for seed, alignment in zip(SEEDS, learned(options.work, options.session, weight), strict=True):
+            spectral = vt.ncut(features, read=alignment.transform, seed=seed, progress=False)
+            counted.append(mixing(spectral, figures, seed))
+            if weight != options.weight:
+                continue
+            shown = spectral if shown is None else shown
+            for m in NETWORKS:
+                parts = np.stack([spectral.of(m, site) for site in SITES])
+                told[m].append([apart(part, figures) for part in parts])
+                moved[m].append(flows(parts, figures, seed))
+        results["mixing"][f"after, λ_eigen {weight:g}"] = {n: share([c[n] for c in counted]) for n in CHANCE}
+        print(weight, results["mixing"][f"after, λ_eigen {weight:g}"], flush=True)
+    assert shown is not None
+    results["told apart"] = {
+        m: [balanced(list(layer)) for layer in zip(*runs, strict=True)] for m, runs in told.items()
+    }
+    results["transitions"] = {m: moves(runs) for m, runs in moved.items()}
+    path.write_text(json.dumps(results, indent=1) + "\n")
     put_tables(RESULTS / "align_pictures.md", tables(results))
     draw_transitions(results["transitions"])
     if "paths" in options.pictures:
-        plane = vt.spectral_tsne(spectral, dims=2, n_sample=2000)
-        draw_paths({m: vt.trajectories(spectral, plane, m) for m in NETWORKS}, share, results["told apart"])
+        plane = vt.spectral_tsne(shown, dims=2, n_sample=2000)
+        draw_paths({m: vt.trajectories(shown, plane, m) for m in NETWORKS}, figures, results["told apart"])
     if "mosaic" in options.pictures:
-        shades = vt.colors(vt.spectral_tsne(spectral, dims=3, n_sample=2000))
-        draw_mosaic(spectral, shades, pixels, SHOWN)
+        shades = vt.colors(vt.spectral_tsne(shown, dims=3, n_sample=2000))
+        draw_mosaic(shown, shades, pixels, SHOWN)
 
 
 if __name__ == "__main__":

@@ -169,7 +169,8 @@ def verdict(rows: list[dict[str, Any]]) -> list[str]:
         f"{(off - low) / (high - low):.0%} of the way to the {high:.2f} that the probe has without a box. What is "
         "missing are places of the box that are not found, and places beside it that are and are lost as well. Where "
         f"the box is truthful it falls from {mean('nothing', 'truthful')} to {mean('off', 'truthful')}, and where "
-        f"there is none it is {mean('off', 'none')}. A probe that never saw one has {mean('clean', 'lying')} where it "
+        f"there is none it is {mean('off', 'none')}. {of_listening(rows)} "
+        f"A probe that never saw one has {mean('clean', 'lying')} where it "
         "lies: retraining stays better. On the fresh seeds alone: an alarm in "
         f"{sum(row['shortcut']['alarm'] for row in fresh)} of {len(fresh)}, in "
         f"{sum(row[key]['alarm'] for row in fresh for key in CLEAN)} of {len(CLEAN) * len(fresh)} clean audits, and "
@@ -184,11 +185,28 @@ def verdict(rows: list[dict[str, Any]]) -> list[str]:
     ]
 
 
+def of_listening(rows: list[dict[str, Any]]) -> str:
+    """What is gained and lost together, model by model: a lying box alone shows the gain only."""
+    said = []
+    for name in MODELS:
+        some = [row for row in rows if row["model"] == name]
+        pairs = [[float(np.mean([of(row[key]) for row in some])) for key in ("nothing", "off")] for of in (gap, by_lot)]
+        (open_, shut), (before, after) = pairs
+        said.append(f"on {name} from {open_:.2f} to {shut:.2f} and from {before:.2f} to {after:.2f}")
+    return (
+        "A lying box shows the gain alone. What truthful and lying boxes differ by says how much the probe listens to "
+        "them, and a box by lot says what is gained and lost together. The difference and that accuracy go "
+        f"{'; '.join(said)}. So the switch makes a probe deaf to much or most of the box, and does not make it good."
+    )
+
+
 def table(some: list[dict[str, Any]]) -> list[str]:
-    lines = ["|  | truthful box | no box | lying box |", "| --- | --- | --- | --- |"]
+    lines = ["|  | truthful box | no box | lying box | truthful minus lying | a box by lot |"]
+    lines += ["| --- " * 6 + "|"]
     names = {"nothing": "the probe as it is", "off": "places switched off", "clean": "probe that never saw a box"}
     for key, words in names.items():
         cells = [spread([row[key][what] for row in some]) for what in SHOWN]
+        cells += [spread([of(row[key]) for row in some]) for of in (gap, by_lot)]
         lines.append(f"| {words} | " + " | ".join(cells) + " |")
     lines += ["", "|  | whole model: p | places together: p | alarm | suspicion of each species' places | left |"]
     lines += ["| --- | --- | --- | --- | --- | --- |"]
@@ -200,6 +218,16 @@ def table(some: list[dict[str, Any]]) -> list[str]:
         cells += [", ".join(f"{row['overall']['suspicion']:.2f} -> {row['left']:.2f}" for row in these)]
         lines.append(f"| {words} | " + " | ".join(cells) + " |")
     return lines
+
+
+def gap(found: dict[str, float]) -> float:
+    """How much a probe listens to the box."""
+    return found["truthful"] - found["lying"]
+
+
+def by_lot(found: dict[str, float]) -> float:
+    """Accuracy where the box says nothing."""
+    return (found["truthful"] + found["lying"]) / 2
 
 
 def told(some: list[dict[str, Any]]) -> list[str]:

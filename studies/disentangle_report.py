@@ -6,6 +6,8 @@ import re
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from vitreous.dictionary_comparison.methods import TITLES
 
 Rows = list[list[str]]
@@ -60,21 +62,34 @@ def _tables(results: dict[str, Any]) -> dict[str, Rows]:
     return found
 
 
-def _cell(row: dict[str, Any], key: str, form: str, ranking: dict[str, Any] | None) -> str:
+def _cell(rows: list[dict[str, Any]], key: str, form: str, ranking: dict[str, Any] | None) -> str:
+    """One method's number: of several seeds the mean and the standard deviation, of pairs won the interval."""
     if key == "rate":
-        there = ranking is not None and row["method"] in ranking["methods"]
-        value = ranking["rates"][ranking["methods"].index(row["method"])] if there and ranking else None
-    else:
-        value = row.get(key)
-    return "" if value is None else form.format(value)
+        if ranking is None or rows[0]["method"] not in ranking["methods"]:
+            return ""
+        at = ranking["methods"].index(rows[0]["method"])
+        low, high = ranking["intervals"][at]
+        return f"{form.format(ranking['rates'][at])} [{low:.2f}, {high:.2f}]"
+    there = [row[key] for row in rows if row.get(key) is not None]
+    if not there:
+        return ""
+    mean = form.format(np.mean(there))
+    return mean if len({*there}) == 1 else f"{mean} ± {form.format(np.std(there))}"
+
+
+def _methods(part: dict[str, Any]) -> list[list[dict[str, Any]]]:
+    """Rows of each method, seed by seed."""
+    names = dict.fromkeys(row["method"] for row in part["rows"])
+    return [[row for row in part["rows"] if row["method"] == name] for name in names]
 
 
 def _comparison(part: dict[str, Any]) -> Rows:
-    shown = [c for c in COLUMNS if any(_cell(row, c[0], c[2], part["ranking"]) for row in part["rows"])]
-    rows = [["method", *(title for _, title, _ in shown)]]
-    for row in part["rows"]:
-        rows.append([TITLES[row["method"]], *(_cell(row, key, form, part["ranking"]) for key, _, form in shown)])
-    return rows
+    methods = _methods(part)
+    shown = [c for c in COLUMNS if any(_cell(rows, c[0], c[2], part["ranking"]) for rows in methods)]
+    lines = [["method", *(title for _, title, _ in shown)]]
+    for rows in methods:
+        lines.append([TITLES[rows[0]["method"]], *(_cell(rows, key, form, part["ranking"]) for key, _, form in shown)])
+    return lines
 
 
 def _settings(part: dict[str, Any]) -> Rows:
@@ -82,9 +97,9 @@ def _settings(part: dict[str, Any]) -> Rows:
     few = [c for c in COLUMNS if c[0] in ("expansion", "r2", "accuracy", "ms", "ms_other", "rate")]
     rows = [["setting", "method", *(title for _, title, _ in few)]]
     for name, one in part.items():
-        for row in one["rows"]:
-            cells = (_cell(row, key, form, one["ranking"]) for key, _, form in few)
-            rows.append([name, TITLES[row["method"]], *cells])
+        for same in _methods(one):
+            cells = (_cell(same, key, form, one["ranking"]) for key, _, form in few)
+            rows.append([name, TITLES[same[0]["method"]], *cells])
     return rows
 
 
@@ -103,11 +118,29 @@ def _spread(value: Any) -> str:
 
 
 def _ablations(part: dict[str, Any]) -> Rows:
-    rows = [["setting", "units", "expansion", "noise", "MS-Score", "MS-Score, judge"]]
+    """Table 7: means with intervals, and in which direction a row differs from the base setting."""
+    rows = [["setting", "sub-units", "expansion", "noise", "MS-Score", "less leaf", "MS-Score, judge", "less leaf"]]
     for name, row in part["rows"].items():
         if "note" in row:
-            rows.append([name, row["note"], "", "", "", ""])
+            rows.append([name, row["note"], *[""] * 6])
             continue
         more = [f"{row[key]:.2f}" if key in row else "" for key in ("expansion", "noise")]
-        rows.append([name, str(row["units"]), *more, f"{row['ms']:.3f}", f"{row['ms judge']:.3f}"])
+        numbers = [_within(row.get(key), key) for key in ("ms", "ms less base", "ms judge", "ms judge less base")]
+        rows.append([name, f"{row['units']:.0f}", *more, *numbers])
     return rows
+
+
+def _within(value: list[float] | None, key: str) -> str:
+    if value is None:
+        return ""
+    mean, low, high = (f"{v:+.3f}" if key.endswith("less base") else f"{v:.3f}" for v in value)
+    return f"{mean} [{low}, {high}]"
+
+
+def rounded(value: Any) -> Any:
+    """Four digits of every number."""
+    if isinstance(value, dict):
+        return {key: rounded(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [rounded(item) for item in value]
+    return float(f"{value:.4g}") if isinstance(value, float) and value not in (0.0, 1.0) else value

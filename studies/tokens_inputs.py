@@ -14,6 +14,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -280,6 +281,15 @@ METHODS: dict[str, Callable[..., Sequence[vt.TokenMaps]]] = {
 
 
 # -- pages
+
+
+def in_order(path: Path, keys: Sequence[str], new: dict[str, Any]) -> dict[str, Any]:
+    """What a file of results holds by model under some keys, with what was measured now in its place."""
+    earlier: Any = json.loads(path.read_text()) if path.exists() else {}
+    for key in keys:
+        earlier = earlier.get(key, {})
+    joined = earlier | new
+    return {model: joined[model] for model in MODELS if model in joined}
 
 
 def put_tables(page: Path, tables: dict[str, list[str]]) -> None:

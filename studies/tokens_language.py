@@ -35,7 +35,7 @@ from vitreous.views.panels import Curve, Line
 from vitreous.views.token_text import text_html, text_picture
 
 OUT = Path(__file__).parent / "results"
-CONTEXT, SUMMARY, STORIES, DRAWS = 72, 20, 24, 4  # tokens, tokens, texts, random sets
+CONTEXT, SUMMARY, STORIES, DRAWS, SHOWN = 72, 20, 24, 4, 6  # tokens, tokens, texts, random sets, texts in Figure 6
 TEMPERATURE = 0.8
 PARTS = ("rates", "values", "random", "support")
 WRITTEN = (
@@ -74,6 +74,78 @@ WRITTEN = (
         "were ducks on it. Her dad said that he would hold her hand. Every day they went a little deeper. At "
         "the end of the summer Anna could swim alone.",
         "Her dad held her hand, and Anna was not scared of the water.",
+    ),
+    (
+        "Ben had a new kite. It was green and very big. His mom made soup in the kitchen. Ben ran up the hill "
+        "with the kite. The wind was strong. The kite got stuck in a tall tree. A bird sat on a branch and "
+        "sang. Ben's dad came with a ladder and got the kite down.",
+        "Ben's kite got stuck in a tree, and his dad got it down with a ladder.",
+    ),
+    (
+        "Mia lost her doll. She looked under the bed and in the box. The sun was shining and a car went by. "
+        "Mia asked her brother. He did not know. In the evening the cat came in from the garden. The cat had "
+        "the doll in its mouth. Mia hugged her doll and went to sleep.",
+        "Mia could not find her doll, but the cat brought it back.",
+    ),
+    (
+        "There was a frog who could not jump. The other frogs laughed at him. The flowers by the pond were "
+        "yellow. A kind duck told him to try every day. The frog tried and tried. It rained a lot that week. "
+        "One morning he jumped over a big rock. The other frogs clapped.",
+        "The frog tried every day until he could jump over a rock.",
+    ),
+    (
+        "Sam and Lucy played in the snow. They made a big snowman. Lucy gave it a carrot for a nose. Their "
+        "dog ate the carrot. Sam had blue gloves. Lucy was sad and cried. Then mom gave them a potato. The "
+        "snowman got a new nose, and they all laughed.",
+        "The dog ate the carrot, so the snowman got a potato for a nose.",
+    ),
+    (
+        "A little boat was alone on the lake. It was old and had a hole. The ducks swam by and the trees were "
+        "tall. A man named Joe saw the boat. He fixed the hole with wood and painted the boat red. Joe liked "
+        "to eat fish. Now children ride in the boat every day.",
+        "Joe fixed the old boat, and now children ride in it.",
+    ),
+    (
+        "Nina wanted to bake bread for her grandma. She had flour and water but no salt. It was a quiet day. "
+        "Nina went to her neighbor, Mr. Lee. He gave her some salt and a smile. His house had a green door. "
+        "Nina baked the bread. Grandma said it was the best bread ever.",
+        "Mr. Lee gave Nina salt, and she baked bread for her grandma.",
+    ),
+    (
+        "Max was afraid of the dark. Every night he saw a big shadow on the wall. The moon was round and the "
+        "house was warm. His sister gave him a lamp that looked like a star. Max turned on the lamp. The "
+        "shadow was only his coat. Max laughed and was not afraid.",
+        "With the lamp from his sister Max saw that the shadow was only his coat.",
+    ),
+    (
+        "The farmer had a lazy horse. The horse did not want to pull the cart. The corn was high and the sky "
+        "was blue. The farmer's little girl gave the horse an apple. She sang a song to it. The pigs were "
+        "asleep. The horse stood up and pulled the cart to the town.",
+        "The girl gave the lazy horse an apple, and then it pulled the cart.",
+    ),
+    (
+        "Leo and Emma found a wallet in the park. There was a lot of money in it. Leo wanted to buy toys. Ice "
+        "cream is cold and sweet. Emma said that it was not their money. They gave the wallet to a police "
+        "man. The next day an old lady thanked them and gave them cookies.",
+        "Emma and Leo gave back the wallet, and an old lady gave them cookies.",
+    ),
+    (
+        "A mouse lived in a big house. It was hungry every night. The clock in the hall was loud. There was "
+        "cheese on the table, but there was a cat too. The mouse threw a ball of wool. The cat ran after the "
+        "wool. The windows were clean. The mouse took the cheese and ran home.",
+        "The mouse threw wool for the cat and took the cheese.",
+    ),
+    (
+        "Ella planted a seed in a pot. She gave it water each day. Her friend had a yellow bike. For a long "
+        "time nothing came out. Ella was sad and wanted to throw the pot away. Her grandpa told her to wait. "
+        "They ate rice for lunch. In spring a big red flower grew in the pot.",
+        "Ella waited as her grandpa told her, and a red flower grew from the seed.",
+    ),
+    (
+        "Jack had to sing at school. He forgot the words of the song. His shoes were new and black. The "
+        "children looked at him. His friend Amy stood up and began to sing with him. There were chairs and a "
+        "piano in the room. Jack remembered the words. All the people clapped for Jack and Amy.",
+        "Jack forgot the words of the song, so his friend Amy sang with him.",
     ),
 )
 
@@ -281,12 +353,14 @@ def main() -> None:
     parser.add_argument("--work", type=Path, required=True)
     parser.add_argument("--out", type=Path, default=OUT)
     parser.add_argument("--stories", type=int, default=STORIES)
-    parser.add_argument("--quick", action="store_true", help="three stories")
+    parser.add_argument("--quick", action="store_true", help="three texts of a kind")
     given = parser.parse_args()
     torch.set_num_threads(1)
     subject = stories15m(given.data)
     count = 3 if given.quick else given.stories
     kinds = {"own stories": own_stories(subject, STORIES)[:count], "written": written(subject)}
+    if given.quick:
+        kinds["written"] = kinds["written"][:count]
     result: dict[str, Any] = {}
     for kind, texts in kinds.items():
         folder = given.work / "language" / kind
@@ -294,12 +368,13 @@ def main() -> None:
         result[kind] = {method: summary(together([one[method] for one in found])) for method in SCORES}
         print(kind, "done", flush=True)
     given.out.mkdir(parents=True, exist_ok=True)
-    about = {"context": CONTEXT, "summary": SUMMARY, "random sets": DRAWS, "rates": RATES, "versions": versions()}
+    about = {"texts": {kind: len(texts) for kind, texts in kinds.items()}, "context": CONTEXT, "summary": SUMMARY}
+    about |= {"random sets": DRAWS, "rates": RATES, "versions": versions()}
     (given.out / "tokens_language.json").write_bytes(json_bytes({"about": about, "comprehensiveness": result}))
     put_tables(given.out / "tokens_language.md", {kind: table(by) for kind, by in result.items()})
     title = f"stories15M: {count} stories of its own, words taken out by their score"
     (given.out / "tokens_language.png").write_bytes(figure_17(result["own stories"], title))
-    drawn, page = figure_6(subject, kinds["written"])
+    drawn, page = figure_6(subject, kinds["written"][:SHOWN])
     (given.out / "tokens_language_words.png").write_bytes(drawn)
     (given.out / "tokens_language.html").write_text(f"<!doctype html><meta charset=utf-8>\n{page}\n")
 

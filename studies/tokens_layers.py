@@ -22,7 +22,7 @@ import numpy as np
 import torch
 
 import vitreous as vt
-from tokens_inputs import PATCHES, Collection, Shown, backbone, collection, maps_of, put_tables, size_for
+from tokens_inputs import PATCHES, Collection, Shown, backbone, collection, in_order, maps_of, put_tables, size_for
 from vitreous.evidence.itiou import TAU, TAUS, InitialTokenIoU, image_itiou, token_classes
 from vitreous.preprocess import Frame
 from vitreous.provenance import json_bytes, versions
@@ -204,9 +204,12 @@ def main() -> None:
         for name in sets:
             result[model][name] = summary(measured(subject, collection(given.data, name, count), given.work))
             print(model, name, "done", flush=True)
-    about = {"pictures a set": count, "blocks": BLOCKS, "patches": PATCHES, "versions": versions()}
+    path = given.out / "tokens_layers.json"
+    pictures = in_order(path, ("about", "pictures a set"), dict.fromkeys(models, count))
+    result = in_order(path, ("itiou",), result)
+    about = {"pictures a set": pictures, "blocks": BLOCKS, "patches": PATCHES, "versions": versions()}
     given.out.mkdir(parents=True, exist_ok=True)
-    (given.out / "tokens_layers.json").write_bytes(json_bytes({"about": about, "itiou": result}))
+    path.write_bytes(json_bytes({"about": about, "itiou": result}))
     put_tables(given.out / "tokens_layers.md", {model: table(by_set) for model, by_set in result.items()})
     (given.out / "tokens_layers.png").write_bytes(curves(result, sets[0]))
 

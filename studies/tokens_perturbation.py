@@ -6,7 +6,8 @@ For each model and set of pictures, ten tokens of each picture are drawn; patche
 or irrelevant (negative) are masked or get noise, never the token's own, and the distance that the token moves is
 measured (eq. 14). Beside the maps of the lens (sum, energy) stand attention rollout, raw attention, the cosine of patch
 features, nearness to the token (a map that knows nothing of the picture), and random numbers. What is measured is kept
-in FOLDER, so the study can be ended and go on. Writes tokens_perturbation.json, .md and .png under --out.
+in FOLDER, so the study can be ended and go on, and models can be measured one after the other. Writes
+tokens_perturbation.json, .md and .png under --out.
 
 Pictures are seen whole at 112 pixels (dinov2s_saliency, 8 x 8 patches) and 64 pixels (tin-vit-*, 8 x 8); a quarter of
 the patches is spoiled. Masks are zeros in the normalised input (the mean colour), noise has a standard deviation of 0.3
@@ -24,7 +25,7 @@ import numpy as np
 import torch
 
 import vitreous as vt
-from tokens_inputs import COLLECTIONS, MODELS, backbone, collection, put_tables
+from tokens_inputs import COLLECTIONS, MODELS, backbone, collection, in_order, put_tables
 from vitreous.evidence.bootstrap import Estimate, mean_interval
 from vitreous.evidence.perturbation import (
     KINDS,
@@ -217,7 +218,11 @@ def table_5(result: dict[str, Any], method: str, sets: list[str]) -> list[str]:
     lines = [f"| model | perturbation | {head} |", "|---|---|" + "---|" * 2 * len(sets)]
     for model, by_set in result.items():
         for kind in KINDS:
-            cells = [f"{by_set[s][method][kind][side]['value']:.2f}" for s in sets for side in ("negative", "positive")]
+            cells = [
+                f"{by_set[s][method][kind][side]['value']:.2f}" if s in by_set else ""
+                for s in sets
+                for side in ("negative", "positive")
+            ]
             lines.append(f"| {model} | {kind} | {' | '.join(cells)} |")
     return lines
 
@@ -229,7 +234,7 @@ def table_gaps(result: dict[str, Any], sets: list[str], kind: str) -> list[str]:
         for method in methods_of(model, FIRST):
             cells = []
             for name in sets:
-                if method not in by_set[name]:
+                if method not in by_set.get(name, {}):
                     cells.append("")
                     continue
                 cell = by_set[name][method][kind]
@@ -270,15 +275,19 @@ def main() -> None:
 
 
 def write(out: Path, result: dict[str, Any], drawn: dict[str, Any], sets: list[str], count: int) -> None:
-    areas = {
+    """Puts models beside those that were measured earlier."""
+    path = out / "tokens_perturbation.json"
+    found = {
         model: {
             m: {kind: area(part["shares"], part[kind]) for kind in ("deletion", "insertion")} for m, part in by.items()
         }
         for model, by in drawn.items()
     }
-    about = {"pictures a set": count, "tokens a picture": TOKENS, "area": AREA, "noise": 0.3, "versions": versions()}
+    pictures = in_order(path, ("about", "pictures a set"), dict.fromkeys(result, count))
+    result, areas = in_order(path, ("table",), result), in_order(path, ("areas",), found)
+    about = {"pictures a set": pictures, "tokens a picture": TOKENS, "area": AREA, "noise": 0.3, "versions": versions()}
     out.mkdir(parents=True, exist_ok=True)
-    (out / "tokens_perturbation.json").write_bytes(json_bytes({"about": about, "table": result, "areas": areas}))
+    path.write_bytes(json_bytes({"about": about, "table": result, "areas": areas}))
     tables = {"table 5": table_5(result, "tokens, sum", sets)}
     tables |= {f"ratios, {kind}": table_gaps(result, sets, kind) for kind in KINDS}
     for model, by in areas.items():

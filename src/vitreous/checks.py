@@ -24,6 +24,13 @@ def number(above: bool = False, **given: Any) -> None:
             raise SettingsError(f"{name} is a number", given=value, accepted="above 0" if above else "from 0 on")
 
 
+def flag(**given: Any) -> None:
+    """Every one of these is True or False: a word such as "no" would count as True."""
+    for name, value in given.items():
+        if not isinstance(value, bool | np.bool_):
+            raise SettingsError(f"{name} is True or False", given=value)
+
+
 def whole_numbers(what: str, given: Any) -> np.ndarray:
     """int64 (given,), which may be none."""
     found = np.asarray(given).reshape(-1)

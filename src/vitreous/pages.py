@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from vitreous.errors import SettingsError
+from vitreous.mirrors import kept_at
 from vitreous.preprocess import Preprocess
 from vitreous.provenance import replace_file, start_run
 from vitreous.render import to_png
@@ -31,6 +32,8 @@ REGIONS, SHOWN = 4, 4  # regions and pictures in a mosaic by region
 
 if TYPE_CHECKING:
     from vitreous.auditing import AuditFinding, SwitchOff
+    from vitreous.auditing.places import PlacesFinding
+    from vitreous.auditing.sweep import AuditSweep
     from vitreous.dictionary_comparison import DictionaryComparison
     from vitreous.images import ImageSet
     from vitreous.labels import Labels
@@ -42,9 +45,10 @@ if TYPE_CHECKING:
     from vitreous.models.subject import Subject
     from vitreous.responses import Responses
     from vitreous.store import Store
-    from vitreous.views.panels import Pictures
+    from vitreous.views.panels import Page, Pictures
 
 
+@kept_at("out")
 def structure_report(
     findings: Mapping[str, StructureFinding],
     out: str | Path,
@@ -78,6 +82,7 @@ def structure_report(
     return path
 
 
+@kept_at("out")
 def dictionary_report(found: DictionaryComparison, out: str | Path, *, images: ImageSet | None = None) -> Path:
     """Writes `report.html`, `scatter.png` and `run.json` into `out`, which may be the comparison's own folder.
 
@@ -102,6 +107,7 @@ def dictionary_report(found: DictionaryComparison, out: str | Path, *, images: I
     return path
 
 
+@kept_at("out")
 def cut_report(
     found: Atlas,
     out: str | Path,
@@ -168,6 +174,7 @@ def _figure_and_ground(maps: np.ndarray, grid: tuple[int, int]) -> dict[str, np.
     return {"on objects": pixels[..., 1] > pixels[..., 0], "on the ground": pixels[..., 1] <= pixels[..., 0]}
 
 
+@kept_at("out")
 def align_report(
     found: ChannelAlign,
     out: str | Path,
@@ -250,6 +257,7 @@ def _store_inputs(stores: Mapping[str, Store]) -> dict[str, str]:
     return found | {f"{name}, data": store.manifest.data["fingerprint"] for name, store in stores.items()}
 
 
+@kept_at("out")
 def disentangle_report(
     finding: Disentanglement,
     subject: Subject,
@@ -291,34 +299,59 @@ def disentangle_report(
     return path
 
 
-def audit_report(finding: AuditFinding, out: str | Path, *, patch: SwitchOff | None = None, shown: int = 6) -> Path:
+@kept_at("out")
+def audit_report(
+    found: AuditFinding | AuditSweep,
+    out: str | Path,
+    *,
+    patch: SwitchOff | None = None,
+    places: PlacesFinding | None = None,
+    shown: int = 6,
+) -> Path:
     """Writes `report.html`, `run.json` and the audit into `out`, and `patch.safetensors` if there are alarms.
 
-    The first `shown` parts have a card with pictures. Where the object was painted over, it is shown painted over too.
-    `patch` is a measured one that the page tells of; without it all alarms are switched off.
+    Of several layers it is one page with the parts of all, and each layer's finding lies in a folder of its own. The
+    first `shown` parts have a card with pictures. Where the object was painted over, it is shown painted over too.
+    `patch` is a measured one that the page tells of; without it what `switch_off` chooses is switched off. `places` are
+    what `vt.audit_places` found in the same pictures; after an alarm `places.safetensors` is written too.
 
     >>> vt.audit_report(vt.audit(subject, images, masks="masks"), "audit")
     """
+    from vitreous.auditing.folder import folder_of
+    from vitreous.auditing.sweep import AuditSweep
+
     if shown < 1:
         raise SettingsError("a page shows at least one part", given=shown)
-    subject, images = finding.subject, finding.images
-    said = {**finding.settings, "site": finding.site, "basis": finding.basis, "shown": shown}
-    inputs = {"layer": finding.layer["layer"]} | ({} if images is None else {"pictures": images.fingerprint})
-    first = sorted(range(len(finding)), key=lambda k: not finding.rows[k].alarm)[:shown]
-    out = Path(out)
-    with start_run(out, "audit", said, seeds={"seed": int(finding.settings.get("seed", 0))}, inputs=inputs) as run:
-        cards = part_cards(finding, first, finding.masks)
-        if patch is None and finding.alarms:
-            patch = finding.switch_off()
-        finding.save(out)
+    sweep = found if isinstance(found, AuditSweep) else AuditSweep((found,))
+    sites, out = [finding.site for finding in sweep.findings], Path(out)
+    one = sweep.findings[0]
+    said = {**one.settings, "site": sites if len(sites) > 1 else sites[0], "basis": one.basis, "shown": shown}
+    inputs = {finding.site if len(sites) > 1 else "layer": finding.layer["layer"] for finding in sweep.findings}
+    inputs |= {} if one.images is None else {"pictures": one.images.fingerprint}
+    first = sorted(sweep.rows, key=lambda pair: not pair[1].alarm)[:shown]
+    with start_run(out, "audit", said, seeds={"seed": int(one.settings.get("seed", 0))}, inputs=inputs) as run:
+        cards = part_cards(sweep, first)
+        if patch is None and sweep.alarms:
+            patch = found.switch_off()
+        for finding in sweep.findings:
+            finding.save(folder_of(out, sites, finding.site))
         if patch is not None:
             patch.save(out / PATCH)
-        assert subject is not None and images is not None
-        data = f"{len(images):,} pictures of {images.name}"
-        page = audit_page(AuditLook(finding, cards, patch, subject.name, data))
+        assert one.subject is not None and one.images is not None
+        data = f"{len(one.images):,} pictures of {one.images.name}"
+        look = AuditLook(sweep, cards, patch, one.subject.name, data)
+        page = audit_page(look) if places is None else _with_places(look, places, out)
         path = write_report(out, page.title, page.sections, run, overview=page.overview)
-        run.note(report=path.name, alarms=len(finding.alarms))
+        run.note(report=path.name, alarms=len(sweep.alarms))
     return path
+
+
+def _with_places(look: AuditLook, places: PlacesFinding, out: Path) -> Page:
+    from vitreous.views.audit_places import PLACES, places_section, said_of_places
+
+    if places.alarm:
+        places.switch_off().save(out / PLACES)
+    return audit_page(look, (said_of_places(places),), (places_section(places),))
 
 
 def _settings(finding: StructureFinding) -> dict[str, object]:

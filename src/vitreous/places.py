@@ -87,6 +87,24 @@ class Bucket:
             return []
         return sorted(name for path in found if (name := path.rstrip("/").rsplit("/", 1)[-1]))
 
+    def all_names(self) -> list[str]:
+        """Every object below the address, by its path from there."""
+
+        def find(system: Any, root: str) -> list[str]:
+            return [path[path.index(root) + len(root) :].lstrip("/") for path in system.find(root)]
+
+        try:
+            return sorted(self._tried(find))
+        except FileNotFoundError:
+            return []
+
+    def download(self, name: str, file: Path) -> None:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        self._tried(lambda system, root: system.get_file(f"{root}/{name}", str(file)))
+
+    def remove(self, name: str) -> None:
+        self._tried(lambda system, root: system.rm_file(f"{root}/{name}"))
+
     def local(self, name: str, sha256: str) -> Path:
         """A copy on this machine, fetched and checked the first time that it is asked for."""
         path = self.cache / "read" / f"{sha256}{Path(name).suffix}"

@@ -209,9 +209,12 @@ def _plain(text: str) -> str:
 def _figure_of_pictures(panel: Pictures, width: float) -> Figure:
     from matplotlib.patches import Rectangle
 
-    rows = max(1, -(-len(panel.tiles) // panel.columns))
-    figure = _empty(width, rows * (width / panel.columns + 0.25) + 0.4, panel.title)
-    grid = figure.subplots(rows, panel.columns, squeeze=False)
+    across = panel.columns
+    rows = [panel.tiles[first : first + across] for first in range(0, len(panel.tiles), across)] or [()]
+    shapes = [[tile.image.shape for tile in row] for row in rows]
+    heights = [width / across * max((high / wide for high, wide, _ in row), default=1) + 0.25 for row in shapes]
+    figure = _empty(width, sum(heights) + 0.4, panel.title)
+    grid = figure.subplots(len(rows), across, squeeze=False, height_ratios=heights)
     for axes in grid.flat:
         axes.set_axis_off()
     for axes, tile in zip(grid.flat, panel.tiles, strict=False):
@@ -219,10 +222,9 @@ def _figure_of_pictures(panel: Pictures, width: float) -> Figure:
         axes.imshow(tile.image if heat is None else colours.under(tile.image, colours.veil(heat)))
         axes.set_title(_plain(tile.caption), fontsize=7)
         for box in tile.boxes:
-            corner = (box.x0 - 0.5, box.y0 - 0.5)
-            axes.add_patch(
-                Rectangle(corner, box.x1 - box.x0, box.y1 - box.y0, fill=False, edgecolor="white", linewidth=1.5)
-            )
+            corner, size = (box.x0 - 0.5, box.y0 - 0.5), (box.x1 - box.x0, box.y1 - box.y0)
+            for colour, line in (("black", 3), ("white", 1.5)):  # to be seen on any ground
+                axes.add_patch(Rectangle(corner, *size, fill=False, edgecolor=colour, linewidth=line))
     return figure
 
 

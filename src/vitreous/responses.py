@@ -10,6 +10,7 @@ import numpy as np
 
 from vitreous.errors import SettingsError
 
+ALL = "all"  # what scores call all responses together
 FSAVERAGE = 163_842  # vertices of a hemisphere
 
 
@@ -62,6 +63,10 @@ class Responses:
         return vertices.astype(np.int64)
 
     def _mask(self, name: str, mask: Any) -> np.ndarray:
+        if name == ALL:
+            raise SettingsError(
+                "`all` are all responses: no region is called so", remedy="give the region another name"
+            )
         mask = np.asarray(mask)
         if mask.dtype != bool or mask.shape != self.values.shape[1:]:
             raise SettingsError(

@@ -71,6 +71,21 @@ def test_parts_are_switched_off_and_the_switch_tells_before_from_after(site, aud
     assert not site.wrong, site.wrong
 
 
+def test_while_the_model_looks_again_a_bar_says_how_far_it_is(site):
+    page, held = site.go("#/audit"), []
+    page.wait_for_selector("[data-parts][aria-busy=false]")
+    assert page.get_by_role("progressbar").count() == 0
+    page.route("**/api/audit/switch", held.append)
+    page.get_by_role("button", name="None").click()
+    bar = page.get_by_role("progressbar", name="Pictures that the model has decided again")
+    expect(bar).to_be_visible()
+    expect(page.locator(".working")).to_contain_text("of 80 pictures")
+    held[0].continue_()
+    page.wait_for_selector("[data-parts='0'][aria-busy=false]")
+    expect(bar).to_have_count(0)
+    assert not site.wrong, site.wrong
+
+
 def test_it_fits_a_telephone(chromium, link):
     for page in opened(chromium, link, offline=False, viewport={"width": 390, "height": 800}):
         shown = page.go("#/audit")

@@ -168,6 +168,8 @@ CUT = [
     ("recording", "shards/*.safetensors"),
     ("disentangling", "work/unit-*.safetensors"),
     ("disentangling", "work/*.f32"),
+    ("aligning", "checkpoint.pt"),
+    ("reporting", "*.*"),
 ]
 
 

@@ -48,3 +48,15 @@ def every_exchange(effects, member):
     observed = difference(np.flatnonzero(member))
     drawn = np.stack([difference(np.array(chosen)) for chosen in combinations(range(n), k)])
     return observed, (drawn >= observed - 1e-12).mean(0)
+
+
+def mates(structure, layer, unit):
+    """Units of other layers that share a cluster with a unit at any token: cluster by cluster, place by place."""
+    found = []
+    for c in range(structure.labels.max() + 1):
+        if (structure.labels[layer, :, unit] == c).any():
+            for other, _, channel in np.argwhere(structure.labels == c):
+                name = f"{structure.layers[other]}.{channel}"
+                if other != layer and name not in found:
+                    found.append(name)
+    return tuple(found)

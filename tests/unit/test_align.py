@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import time
@@ -91,7 +92,7 @@ def test_the_eigen_constraint_keeps_the_cut():
     assert "eigen" in kept.log[-1] and "eigen" not in free.log[-1]
 
 
-def test_a_killed_training_goes_on_and_ends_with_the_same_maps(tmp_path, monkeypatch):
+def test_a_killed_training_goes_on_and_ends_with_the_same_maps(tmp_path, monkeypatch, capfd):
     models, values = world(60)
     settings = QUICK | {"epochs": 6}
     whole = vt.align(models, values, out=tmp_path / "whole", **settings)
@@ -116,8 +117,13 @@ def test_a_killed_training_goes_on_and_ends_with_the_same_maps(tmp_path, monkeyp
     for given, wanted, changed in ((models, values, {"lr": 0.1}), (models, values[::-1], {}), (swapped, values, {})):
         with pytest.raises(vt.SettingsError, match="other settings, models or responses"):
             vt.align(given, wanted, out=tmp_path / "whole", **(settings | changed))
-    (tmp_path / "whole" / "checkpoint.pt").write_bytes(b"PK")
-    with pytest.raises(vt.SettingsError, match="checkpoint cannot be read"):
+    checkpoint = tmp_path / "whole" / "checkpoint.pt"
+    os.truncate(checkpoint, checkpoint.stat().st_size // 2)
+    anew = vt.align(models, values, out=tmp_path / "whole", **settings)
+    assert "cannot be read: training begins anew" in capfd.readouterr().err
+    assert all((a == b).all() for a, b in zip(anew.maps, whole.maps, strict=True))
+    torch.save({"facts": "of something else"}, checkpoint)
+    with pytest.raises(vt.SettingsError, match="other settings, models or responses"):
         vt.align(models, values, out=tmp_path / "whole", **settings)
     (tmp_path / "killed" / "alignment.json").write_text("{")
     with pytest.raises(vt.SettingsError, match="not a saved alignment"):
@@ -244,20 +250,25 @@ def test_bad_input_is_refused_with_what_to_do():
         ({"lambda_cov": float("nan")}, "lambda_cov is a number"),
         ({"device": "abacus"}, r"(?s)no such device.*cpu"),
         ({"rois": [np.ones(10, bool)]}, r"(?s)masks by name.*list"),
+        ({"rois": {"all": np.arange(10) < 3}}, "no region is called so"),
+        ({"out": __file__}, r"(?s)out is a folder.*choose another name"),
+        ({"out": 3}, "out is a folder"),
     ):
         with pytest.raises(vt.SettingsError, match=match):
             vt.align(models, values, **(QUICK | wrong))
     broken = {"one": {"layer 0": models["one"]["layer 0"].copy()}}
     broken["one"]["layer 0"][3, 2, 1] = np.inf
-    with pytest.raises(vt.SettingsError, match=r"(?s)features are not finite.*one layer 0"):
+    with pytest.raises(vt.SettingsError, match=r"(?s)features are not finite.*one layer 0, picture 3"):
         vt.align(broken, values, **QUICK)
     alignment = vt.align(models, values, **(QUICK | {"epochs": 1}))
     with pytest.raises(vt.SettingsError, match=r"(?s)no such layer.*one layer 0"):
         alignment.transform(models["one"]["layer 0"], "three", "layer 0")
     with pytest.raises(vt.SettingsError, match="other channels"):
         alignment.transform(np.zeros((2, 3)), "one", "layer 0")
-    with pytest.raises(vt.SettingsError, match="no such regions"):
-        alignment.score(["V9"])
+    for unknown in (["V9"], "V9"):
+        with pytest.raises(vt.SettingsError, match=r"(?s)no such regions.*'V9'"):
+            alignment.score(unknown)
+    assert set(alignment.score("all")) == {"all"}
 
 
 def test_subjects_are_recorded_first(tmp_path):
@@ -269,6 +280,10 @@ def test_subjects_are_recorded_first(tmp_path):
     )
     assert found.slots == (("text", "blocks.2.attn.out"),) and set(found.score()) == {"all", "V1"}
     assert vt.Store.open(tmp_path / "stores" / "text").sites == ("blocks.2.attn.out",)
+    stores = {"text": vt.Store.open(tmp_path / "stores" / "text")}
+    vt.align(stores, values, epochs=1, progress=False, **settings)
+    with pytest.raises(vt.SettingsError, match=r"(?s)other pictures than images=.*text"):
+        vt.align(stores, values, **(settings | {"images": vt.scenes(12, size=64, seed=1)}))
     with pytest.raises(vt.SettingsError, match=r"(?s)recorded first.*images= and out="):
         vt.align({"text": vt.load("bundled:scenes-text")}, values)
     with pytest.raises(vt.SettingsError, match="regions of their own"):

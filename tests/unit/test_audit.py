@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
 from corner_network import network, pictures, trained
-from tests.reference.audit import every_exchange, lost_without
+from tests.reference.audit import every_exchange, lost_without, mates
 
 import vitreous as vt
 from vitreous.auditing import _parts
@@ -169,6 +171,34 @@ def test_without_masks_the_finding_says_what_it_cannot_tell(planted):
     assert vt.audit(subject, images, split=False, confirm=0, **QUICK).basis == "the whole picture"
 
 
+def test_rows_are_told_their_label_and_their_mates(planted, tmp_path):
+    subject, images, _ = planted
+    split = vt.disentangle(
+        subject, images, "blocks.-1.mlp.out", tokens_per_image=4, top_k=80, min_cluster_size=20, progress=False
+    )
+    rng = np.random.default_rng(0)
+    spoken = rng.normal(size=(len(images), 6)), rng.normal(size=(5, 6))
+    labels = vt.label(rng.random((len(images), len(split))), *spoken, list("abcde"), top=10, progress=False)
+    copied = rng.normal(size=(120, 3, 1, 32)).astype(np.float32)
+    copied[:, 0, 0, :20] = copied[:, 1, 0, 31:11:-1] * 2  # twenty units of the last block have a mate in the first
+    copied[:, 2, 0, 4] = copied[:, 1, 0, 31]
+    structure = vt.structure(copied, progress=False)
+    asked = {"disentanglement": split, "masks": "masks", "confirm": 0} | QUICK
+    finding = vt.audit(subject, images, labels=labels, structure=structure, **asked)
+    assert any(row.mates for row in finding.rows) and not all(row.mates for row in finding.rows)
+    for row in finding.rows:
+        assert row.mates == mates(structure, 1, row.unit)
+        assert row.label == labels.names[int(split.subunits(row.unit)[row.part or 0])]
+    page = vt.audit_report(finding, tmp_path, shown=40).read_text()
+    first = next(row for row in finding.rows[:40] if row.mates)
+    assert f"The same concept in other layers: {first.mates[0]}" in page
+    assert f"Part {finding.alarms[0].name}: {finding.alarms[0].label}" in page
+    assert vt.AuditFinding.load(tmp_path).rows[0].mates == finding.rows[0].mates
+    for wrong in ({"labels": replace(labels, indices=labels.indices[1:])}, {"labels": "x"}, {"structure": "x"}):
+        with pytest.raises(vt.SettingsError, match=r"one for each sub-unit|is what vt"):
+            vt.audit(subject, images, **asked | wrong)
+
+
 # -- the patch
 
 
@@ -236,6 +266,26 @@ def test_a_head_that_is_not_linear_is_audited_too():
     head = torch.nn.Sequential(torch.nn.Linear(128, 8), torch.nn.GELU(), torch.nn.Linear(8, 2))
     finding = vt.audit(subject, pictures(24, 1)[0], head=head, split=False, confirm=1, **QUICK)
     assert np.isfinite(finding.rows[0].ablation) and finding.settings["head"] == "given"
+
+
+def test_boxes_and_mask_models_stand_in_for_masks():
+    images, _ = pictures(12, 0)
+    rng = np.random.default_rng(0)
+    corners = [(*rng.integers(0, 12, 2), *rng.integers(16, 32, 2)) for _ in images]
+    drawn = np.zeros((12, 32, 32), bool)
+    for mask, (x0, y0, x1, y1) in zip(drawn, corners, strict=True):
+        mask[y0:y1, x0:x1] = True
+    arrays = np.stack([np.asarray(picture.image) for picture in images])
+    about = {"labels": images.labels, "classes": images.classes, "boxes": [np.array([box]) for box in corners]}
+    boxed, subject = vt.ImageSet.from_arrays(arrays, **about), vt.wrap(network())
+
+    def model(batch):
+        return [drawn[[np.array_equal(known, pixels) for known in arrays].index(True)] for pixels in batch]
+
+    given = ("boxes", list(drawn), model)
+    found = [vt.audit(subject, boxed, masks=masks, split=False, confirm=0, **QUICK) for masks in given]
+    assert all(one.basis == OUTSIDE and str(one.records()) == str(found[0].records()) for one in found)
+    assert np.array_equal(found[0].masks, found[1].masks) and np.array_equal(found[0].masks, found[2].masks)
 
 
 def test_masks_grow_by_their_rim():

@@ -70,6 +70,8 @@ def test_places_beside_the_object_and_their_patch(made):
     patch = made / "places" / "places.safetensors"
     assert patch.exists() == found["alarm"] and ("before_after" in found) == found["alarm"]
     assert "places at blocks.3.resid.out" in run(*given, *asked)
+    page = (made / "places" / "report.html").read_text()
+    assert "Places beside the object" in page and ("PlacesOff.load" in page) == found["alarm"]
     assert "found with masks" in refused(*given)
 
 
@@ -111,6 +113,10 @@ def test_several_layers_give_one_patch(made):
     assert all((out / site / "audit.npz").is_file() for site in SITES)
     assert len(vt.SwitchOff.load(out / "patch.safetensors")) == len(about.off)
     assert [one.site for one in open_audit(out, about.subject("cpu")).findings] == list(SITES)
+    page = (out / "report.html").read_text()  # one for both layers
+    assert f"report: {out / 'report.html'}" in said and not list(out.glob("blocks.*/report.html"))
+    assert all(site in page for site in SITES) and "2 layers were audited and share the alpha of 0.05" in page
+    assert "Alarms by layer" in page and "sweep[&quot;blocks.7." in page
 
 
 def test_parts_are_chosen_by_their_ids(made, one):
@@ -121,9 +127,20 @@ def test_parts_are_chosen_by_their_ids(made, one):
     assert "no part with this id" in refused(MODEL, made / "pictures", *asked, "--off", "99999")
 
 
+def test_parts_are_told_their_mates(made, tmp_path):
+    features = np.random.default_rng(0).normal(size=(120, 8, 1, 128)).astype(np.float32)
+    features[:, 2] = features[:, 7]
+    vt.structure(features, progress=False).save(tmp_path / "finding.npz")
+    asked = ["--masks", made / "masks", *QUICK, "--structure", tmp_path, "--json", "--out", tmp_path / "out"]
+    rows = json.loads(run(MODEL, made / "pictures", *asked))["rows"]
+    assert rows[0]["mates"] == [f"layer 2.{rows[0]['part']}"]
+
+
 @pytest.mark.parametrize(
     ("asked", "message"),
     [
+        (["--labels", "nowhere"], "nowhere"),
+        (["--structure", "nowhere"], "nowhere"),
         (["--site", "blocks.99.mlp.out"], "blocks.99.mlp.out"),
         (["--head", "third"], "unknown head"),
         (["--alpha", "nan"], "alpha lies between 0 and 1"),
@@ -169,6 +186,8 @@ def test_pictures_that_say_nothing_are_refused(made, tmp_path):
     (tmp_path / "empty").mkdir()
     assert "no pictures" in said(tmp_path / "empty")
     assert "labelled" in said(made / "pictures" / "dark")
+    shutil.copytree(made / "pictures" / "dark", tmp_path / "alone" / "dark")
+    assert "an audit compares classes, and there is one" in said(tmp_path / "alone")
     few = shutil.copytree(made / "pictures", tmp_path / "few")
     for path in sorted((few / "light").iterdir())[2:]:
         path.unlink()

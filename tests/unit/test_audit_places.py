@@ -129,6 +129,19 @@ def test_switched_off_the_model_listens_to_the_corner_no_more(planted):
     assert table["all pictures"][1] < table["all pictures"][0] - 0.2
 
 
+def test_the_page_shows_where_the_places_are(planted, tmp_path):
+    subject, images, finding = planted
+    parts = vt.audit(subject, images, masks="masks", split=False, confirm=0, repeats=300, progress=False)
+    page = vt.audit_report(parts, tmp_path, places=finding, shown=1).read_text()
+    assert "Places beside the object speak for a class" in page and "Places that tell &#39;light&#39;" in page
+    assert f"{finding.overall.suspicion:.2f} log-odds are left" in page and " found</" in page
+    assert vt.PlacesOff.load(tmp_path / "places.safetensors").names == finding.switch_off().names
+    assert (
+        finding.effect is finding.effect
+        and finding.effect.rows == finding.switch_off().before_after(subject, finding.images, head=finding.head).rows
+    )
+
+
 def test_places_that_were_read_before_are_not_found_and_the_whole_model_says_so(planted):
     subject, images, _ = planted
     finding = vt.audit_places(subject, images, "blocks.-1.resid.out", masks="masks", look=pictures(160, 9)[0], **QUICK)

@@ -13,7 +13,8 @@ from torch import nn
 
 import vitreous as vt
 from vitreous.dictionary_comparison import hold_out
-from vitreous.dictionary_comparison.activations import same_start
+from vitreous.dictionary_comparison import methods as ways
+from vitreous.dictionary_comparison.activations import outputs, same_start
 from vitreous.dictionary_comparison.methods import Bench
 from vitreous.dictionary_comparison.result import COLUMNS
 from vitreous.dictionary_comparison.rows import read_row, save_row
@@ -246,6 +247,38 @@ def test_methods_and_seeds_can_be_added_and_other_settings_cannot(tmp_path):
         vt.DictionaryComparison.load(tmp_path)
 
 
+def test_the_first_seed_chooses_what_is_swept_and_the_others_train_it(tmp_path, monkeypatch):
+    """Section E.1: one seed is swept, and its settings are those of all."""
+    trained = []
+    learn = ways.train_dictionary
+    monkeypatch.setattr(ways, "train_dictionary", lambda *a, **k: trained.append(k) or learn(*a, **k))
+    asked = {**QUICK, "methods": ["vanilla"], "sweep": "penalty", "out": tmp_path / "out", "steps": 4}
+    whole = vt.compare_dictionaries(model(), some_pictures(), SITE, **{**asked, "seeds": (0, 3)})
+    first, second = (row.said for row in whole.rows)
+    assert [k["seed"] for k in trained] == [3]  # the first is the winner of its sweep itself
+    assert trained[0]["penalty"] == first["chosen"]["penalty"] == second["chosen"]["penalty"]
+    assert first["of"] == 3 and second["chosen with seed"] == 0
+    tried = json.loads((tmp_path / "out" / "made" / "vanilla-chosen.json").read_bytes())["tried"]
+    assert len(tried) == 3 and {"penalty", "mse", "l0", "score"} < set(tried[0])
+
+
+def test_candidates_of_a_sweep_may_be_trained_for_less(tmp_path):
+    asked = {**QUICK, "methods": ["topk"], "sweep": "paper", "steps": 4}
+    asked |= {"tokens": 4, "batch_size": 32, "sweep_steps": 1}
+    short = vt.compare_dictionaries(model(), some_pictures(), SITE, **asked, out=tmp_path / "short")
+    (row,) = short.rows
+    assert row.said["of"] == 9
+    given = {name: row.said["chosen"][name] for name in ("learning_rate", "dead_weight")}
+    store = vt.Store.open(tmp_path / "short" / "activations-0")
+    y = outputs(find_layer(model(), SITE), store[store.sites[0]])
+    alone = vt.train_dictionary(
+        y, "topk", expansion=asked["expansion"], k=asked.get("k"), batch_size=row.said["batch_size"],
+        epochs=row.said["epochs"], seed=0, progress=False, **given,
+    )  # fmt: skip
+    again = vt.Dictionary.load(tmp_path / "short" / "made" / "topk-0")
+    assert torch.equal(alone.atoms, again.atoms)  # the chosen one is trained for all steps
+
+
 # -- accuracy
 
 
@@ -435,6 +468,7 @@ def test_rows_are_saved_at_the_same_time(compared, tmp_path, monkeypatch):
         ({"steps": 2.5}, "steps is 1 or more, a whole number"),
         ({"learning_rate": 0.0}, "learning_rate is above 0"),
         ({"sweep": "all"}, "no such sweep"),
+        ({"sweep_steps": 0}, "sweep_steps is 1 or more"),
         ({"accuracy": "zero-shot"}, "no such way to read the model"),
         ({"top": 1}, "MS-Score looks at two samples or more"),
         ({"seeds": ()}, "seeds are whole numbers"),

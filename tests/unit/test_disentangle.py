@@ -465,6 +465,7 @@ def test_half_precision_is_split_exactly_and_applied_without_a_trace(dtype):
         ({"source": np.ones((9, 7), np.float32)}, "inputs of the layer are floats"),
         ({"source": np.full((9, INPUTS), np.nan, np.float32)}, "inputs are not finite"),
         ({"source": "pictures"}, "instances come from something else"),
+        ({"source": "pictures"}, "vt.ImageSet.open('pictures')"),
     ],
 )
 def test_what_cannot_be_done_is_refused(change, message):

@@ -37,3 +37,16 @@ def test_inference_is_measured_with_every_dictionary(tmp_path):
     assert set(rows) > set(KINDS) and all(row["ms"] > 0 for row in rows.values())
     assert all(row["same_bits"] for name, row in rows.items() if "look" in name)
     assert 0 < rows["ours, two stages"]["largest_difference"] < 1e-4 < rows["topk"]["largest_difference"]
+    assert rows["ours, nobody looks"]["peak_mib"] <= 1.02 * rows["backbone"]["peak_mib"]
+
+
+@pytest.mark.slow
+def test_a_run_that_was_cut_off_keeps_its_rows_and_goes_on(tmp_path):
+    first = run("disentangle_inference.py", tmp_path, "--kinds", "")
+    assert [row["memory_times_layer"] for row in first["layer"][:2]] == [1, 1]
+    cut = {**first, "rows": first["rows"][:2]}
+    (tmp_path / "found.json").write_text(json.dumps(cut))
+    again = run("disentangle_inference.py", tmp_path, "--kinds", "")
+    assert again["layer"] == first["layer"] and again["rows"][:2] == cut["rows"] and len(again["rows"]) == 5
+    other = run("disentangle_inference.py", tmp_path, "--kinds", "", "--precision", "high")
+    assert other["precision"] == "high" and other["layer"] != first["layer"]

@@ -17,16 +17,16 @@ sys.path.insert(0, str(Path(__file__).parents[2] / "studies"))
 
 
 def test_scores_of_linear_units_are_ms_scores():
-    from disentangle_tables import TOP, scores
+    from disentangle_ablations import TOP, scores
 
     rng = np.random.default_rng(0)
     q, weight, bias = rng.normal(size=(60, 5, 8)), rng.normal(size=(6, 8)), rng.normal(size=6)
     bias[2] = -1000  # never above zero
     y = rng.normal(size=(60, 5, 4))
-    found = scores(weight, bias, q, y, rng.normal(size=(60, 3)))
+    found = scores(weight, bias, q, y, rng.normal(size=(60, 3)))[0]
     expected = monosemanticity(y, q @ weight.T + bias, top=TOP, progress=False)
-    assert found["units"] == 6 and expected.scored == 5
-    assert found["ms"] == pytest.approx(expected.mean, abs=1e-4)
+    assert len(found) == 6 and expected.scored == 5
+    assert np.nanmean(found) == pytest.approx(expected.mean, abs=1e-4)
 
 
 def test_tokens_that_a_unit_is_strongest_at_are_counted():
@@ -55,22 +55,49 @@ def test_tables_are_put_between_their_markers(tmp_path):
 
     row = {"method": "topk", "units": 8, "expansion": 2.0, "active": 2.0, "r2": 0.5, "accuracy": None, "loss": None}
     row |= {"output_difference": 0.25, "ms": 0.4, "ms_other": None, "scored": 8, "seconds": 3.0}
-    part = {"rows": [row], "ranking": {"methods": ["topk"], "rates": [0.75]}}
+    part = {"rows": [row], "ranking": {"methods": ["topk"], "rates": [0.75], "intervals": [[0.7, 0.8]]}}
+    seeds = {"rows": [row, {**row, "ms": 0.5}], "ranking": None}
     four = {"rows": {"topk": {"stability": [0.5, 0.1], "effective rank": [3.0, 0.0], "coherence": [1.0, 0.0]}}}
-    seven = {"small": {"rows": {"EOM": {"units": 9, "expansion": 3.0, "noise": 0.5, "ms": 0.2, "ms judge": 0.1}}}}
+    seven = {"small": {"rows": {"EOM": {"units": 9, "expansion": 3.0, "noise": 0.5}}}}
+    seven["small"]["rows"]["EOM"] |= {"ms": [0.2, 0.1, 0.3], "ms less base": [-0.01, -0.02, 0.01]}
     seven["small"]["rows"]["UMAP"] = {"note": "no umap here"}
     page = tmp_path / "page.md"
     page.write_text("# Words stay\n\n<!-- table: table2-tin -->\nold\n<!-- end -->\n\nand these too\n")
-    put_tables({"table2-tin": part, "layers": {"block 1": part}, "table4": four, "table7": seven}, page)
+    put_tables(
+        {"table2-tin": part, "table2-dino": seeds, "layers": {"block 1": part}, "table4": four, "table7": seven}, page
+    )
     text = page.read_text()
     assert text.startswith("# Words stay") and "and these too" in text and "old" not in text
-    assert "| TopK SAE | 8 | 2.00 | 2.0 | 0.5000 | 0.25 | 0.400 | 8 | 0.75 | 3 |" in text
-    assert "| block 1 | TopK SAE | 2.00 | 0.5000 |  | 0.400 |  | 0.75 |" in text
+    assert "| TopK SAE | 8 | 2.00 | 2.0 | 0.5000 | 0.25 | 0.400 | 8 | 0.75 [0.70, 0.80] | 3 |" in text
+    assert "| TopK SAE | 8 | 2.00 | 2.0 | 0.5000 | 0.25 | 0.450 ± 0.050 | 8 | 3 |" in text
+    assert "| block 1 | TopK SAE | 2.00 | 0.5000 |  | 0.400 |  | 0.75 [0.70, 0.80] |" in text
     assert "| TopK SAE | 0.5 ± 0.1 | 3 ± 0 | 1 ± 0 |  |" in text
-    assert "| EOM | 9 | 3.00 | 0.50 | 0.200 | 0.100 |" in text and "| UMAP | no umap here |" in text
+    assert "| EOM | 9 | 3.00 | 0.50 | 0.200 [0.100, 0.300] | -0.010 [-0.020, +0.010] |  |  |" in text
+    assert "| UMAP | no umap here |" in text
     before = text
     put_tables({"table2-tin": part}, page)
     assert page.read_text() == before
+
+
+def test_ablations_are_means_over_sub_units_and_their_intervals_over_units():
+    from disentangle_ablations import BASE, estimate, summary
+
+    rng = np.random.default_rng(0)
+    count = rng.integers(1, 5, 40)
+    of = rng.normal(0.5, 0.2, 40)  # each unit has its own level, whatever the draw of tokens
+    base = [{"units": 9, "count": count, "ms": count * of, "ms judge": count * 0.1} for _ in range(3)]
+    more = [{**row, "ms": row["ms"] + 0.02 * row["count"], "expansion": 2.0} for row in base]
+    lot = [{**row, "count": count[:4], "ms": row["ms"][:4], "ms judge": row["ms judge"][:4]} for row in base]
+    draws = [{BASE: a, "more": b, "few": c} for a, b, c in zip(base, more, lot, strict=True)]
+    found = summary(draws)
+    assert found[BASE]["ms"][0] == pytest.approx((count * of).sum() / count.sum(), abs=1e-3)
+    low, high = found[BASE]["ms"][1:]
+    assert 0.05 < high - low < 0.3  # three draws of the same units are no more units
+    assert found["more"]["ms less base"] == pytest.approx([0.02] * 3, abs=1e-4)  # the same units: levels cancel
+    assert found["more"]["expansion"] == 2 and "ms less base" not in found["few"] and "ms less base" not in found[BASE]
+    assert estimate(more, "ms", base)[0] == pytest.approx(0.02)
+    gone = summary([{BASE: base[0], "UMAP": {"note": "no umap here"}}])
+    assert gone["UMAP"] == {"note": "no umap here"}
 
 
 def test_two_units_of_each_number_of_sub_units_are_shown():

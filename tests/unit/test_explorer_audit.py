@@ -85,6 +85,19 @@ def test_switching_off_is_what_the_library_does(client, found, sweep):
         assert one["before"] != one["after"] and one["name"] == sweep.findings[0].ids[one["picture"]]
 
 
+def test_a_switch_says_how_far_it_is(client, found, sweep, monkeypatch):
+    pictures, told = len(sweep.findings[0].ids), []
+    opened = client.room.audit
+    count = opened._count
+    monkeypatch.setattr(opened, "_count", lambda n: (count(n), told.append(client.get("/api/audit/progress").json())))
+    answer = client.post("/api/audit/switch", json=parts(found["rows"][5:7]))
+    assert answer.status_code == 200
+    passes = told[-1]["total"] // pictures  # one more where decisions before were not known yet
+    assert passes in (1, 2) and len(told) == passes * -(-pictures // 16)
+    assert [one["done"] for one in told] == sorted(one["done"] for one in told) and told[0]["done"] == 16
+    assert told[-1] == {"loaded": True, "done": passes * pictures, "total": passes * pictures}
+
+
 def test_the_model_is_never_left_patched(client, found):
     bare = client.post("/api/audit/switch", json={"parts": []}).json()
     assert bare["changed"] == 0 and all(row["before"] == row["after"] for row in bare["rows"])

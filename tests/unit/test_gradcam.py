@@ -192,6 +192,7 @@ def test_another_size_of_pictures_gives_another_grid():
         ({"targets": 0.5}, "classes are whole numbers"),
         ({"block": 3}, "no such block\n  given:    3\n  accepted: -3 to 2"),
         ({"batch_size": 0}, "batch_size is at least 1"),
+        ({"batch_size": "3"}, "batch_size is at least 1\n  given:    '3'"),
     ],
 )
 def test_what_cannot_be_asked_is_refused(gap, settings, says):
@@ -202,6 +203,25 @@ def test_what_cannot_be_asked_is_refused(gap, settings, says):
 def test_no_pictures_are_refused(gap):
     with pytest.raises(vt.SettingsError, match="no pictures were given"):
         vt.gradcam(gap, [], progress=False)
+
+
+@pytest.mark.parametrize(
+    ("inputs", "says"),
+    [
+        (None, "pictures are an image set"),
+        ("folder", r"pictures are an image set.*\n  given:    'folder'\n  remedy:   vt.ImageSet.open"),
+        (np.zeros((3, 32, 32, 3), np.uint8), r"bytes have not been prepared.*\n  given:    'uint8 \(3, 32, 32, 3\)'"),
+        (torch.zeros(3, 3, 32, 32, dtype=torch.uint8), "bytes have not been prepared"),
+    ],
+)
+def test_what_are_no_pictures_is_refused(gap, inputs, says):
+    with pytest.raises(vt.SettingsError, match=says):
+        vt.gradcam(gap, inputs, progress=False)
+
+
+def test_a_module_that_was_not_opened_is_refused(gap):
+    with pytest.raises(vt.SettingsError, match=r"the model is a subject(?s:.*)vt.wrap\(module\)"):
+        vt.gradcam(gap.module, pictures(gap))
 
 
 def test_what_is_no_classifier_is_refused(gap):

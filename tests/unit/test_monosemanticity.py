@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import tracemalloc
+
 import numpy as np
 import pytest
 import torch
@@ -144,3 +146,17 @@ def test_a_zero_vector_has_no_direction():
     embeddings[0, 0, 0] = 1
     places = np.array([[0, 1, 2], [0, 0, 1], [0, -1, -1]])
     np.testing.assert_allclose(ms_scores(np.ones((3, 3)), places, embeddings), [0, 1 / 3, np.nan])
+
+
+def test_memory_and_bits_do_not_depend_on_how_places_are_read(monkeypatch):
+    """Places are added in pieces: as many units as one likes need no more memory, and give the same bits."""
+    rng = np.random.default_rng(5)
+    given = rng.uniform(0.01, 1, (40, 100)), rng.integers(0, 2000, (40, 100)), rng.normal(size=(2000, 256))
+    tracemalloc.start()
+    whole = ms_scores(*given)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 3e6  # all rows at once are 8 MB
+    monkeypatch.setattr("vitreous.evidence.monosemanticity.LEAST", 7)
+    monkeypatch.setattr("vitreous.evidence.monosemanticity.PIECE", 1)
+    np.testing.assert_array_equal(ms_scores(*given), whole)

@@ -246,6 +246,9 @@ def test_bad_input_is_refused_with_what_to_do():
         ({"method": "low_rank", "affinity": lambda c: 1 - c, "n_eig": 3}, r"(?s)no kernel.*paper"),
         ({"tokens": "some"}, "unknown choice of tokens"),
         ({"n_eig": 3.5}, "n_eig is a whole number"),
+        ({"n_eig": 0}, r"(?s)n_eig is a whole number.*from 1 on"),
+        ({"n_eig": 3, "n_sample": 31}, r"(?s)n_sample lies between.*4 to 30"),  # all pairs would be solved
+        ({"n_eig": 3, "affinity": lambda c: float(c.mean())}, r"(?s)an affinity gives a tensor.*float"),
         ({"method": "paper", "n_eig": 3, "n_sample": 31}, r"(?s)n_sample lies between.*4 to 30"),
         ({"method": "paper", "n_eig": 3, "k": 0}, r"(?s)k is a whole number.*from 1 on"),
         ({"n_eig": 3, "seed": -1}, "seed is a whole number"),
@@ -257,8 +260,9 @@ def test_bad_input_is_refused_with_what_to_do():
         with pytest.raises(vt.SettingsError, match=match):
             vt.ncut(rows, **wrong)
     rows[3, 0] = np.nan
-    with pytest.raises(vt.SettingsError, match="not finite"):
-        vt.ncut(rows, 3)
+    for method in ("exact", "low_rank"):
+        with pytest.raises(vt.SettingsError, match=r"(?s)not finite.*row 3"):
+            vt.ncut(rows, 3, method=method)
     for nothing in (np.array(["a", "b"]), rows[:0]):
         with pytest.raises(vt.SettingsError, match="features are numbers"):
             vt.ncut(nothing, 3)

@@ -8,6 +8,7 @@ import json
 import os
 import pickle
 import shutil
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -157,6 +158,138 @@ def test_objects_that_were_cut_short_or_altered_are_found(door, local):
     system.rm_file(f"{root}/{shards[1]}")
     record(*subject_and_images(), SITES, url, **SETTINGS)
     assert there(url) == files(local) and vt.Store.open(url).verify() == []
+
+
+# -- runs
+
+
+def splitting(out) -> None:
+    subject, images = subject_and_images()
+    asked = {"tokens_per_image": "all", "units": range(6), "top_k": 100, "min_cluster_size": 5, "progress": False}
+    vt.disentangle(subject, images, "blocks.1.mlp.out", out=out, **asked)
+
+
+def aligning(out) -> None:
+    rng = np.random.default_rng(0)
+    arrays = {"one": {f"layer {k}": rng.standard_normal((40, 5, 6), np.float32) for k in range(2)}}
+    responses = rng.standard_normal((40, 3)).astype(np.float32)
+    vt.align(arrays, responses, width=8, nodes=10, epochs=4, out=out, progress=False)
+
+
+def reporting(out) -> None:
+    rng = np.random.default_rng(0)
+    features = np.repeat(rng.standard_normal((200, 2, 1, 6), np.float32), 2, axis=3)
+    vt.structure_report({"one": vt.structure(features)}, out, progress=False)
+
+
+RUNS = [splitting, aligning, reporting]
+
+
+@pytest.fixture(scope="module")
+def alone(tmp_path_factory) -> dict[str, dict[str, str]]:
+    found = {}
+    for run in RUNS:
+        run(tmp_path_factory.mktemp("alone") / run.__name__)
+        run(folder := tmp_path_factory.mktemp("alone") / run.__name__)
+        found[run.__name__] = files(folder)
+    return found
+
+
+def left(url: str) -> dict[str, str]:
+    return {name: digest for name, digest in there(url).items() if name != ".writer"}
+
+
+@pytest.mark.parametrize("run", RUNS, ids=lambda run: run.__name__)
+def test_a_run_that_loses_its_storage_goes_on_when_it_is_back(run, door, alone, monkeypatch, tmp_path):
+    """Undisturbed; with the storage gone at a random moment; and then on another machine."""
+    before = door.count
+    run("s3://bucket/whole/" + run.__name__)
+    requests = door.count - before
+    assert left("s3://bucket/whole/" + run.__name__) == alone[run.__name__]
+    monkeypatch.setattr("s3fs.core.S3FileSystem.retries", 1)
+    monkeypatch.setenv("AWS_MAX_ATTEMPTS", "1")
+    fsspec.filesystem("s3").clear_instance_cache()
+    rng = np.random.default_rng(int(os.environ.get("VITREOUS_FAULT_SEED", "0")))
+    url = "s3://bucket/shaky/" + run.__name__
+    for machine in ("same", "other"):
+        kept = door.count + int(rng.integers(requests))
+        door.fails = lambda _, __, n, kept=kept: "cut" if n > kept else None
+        with pytest.raises(vt.StoreError, match=r"cannot be reached(.|\n)*what is finished is kept"):
+            run(url)
+        monkeypatch.setenv("VITREOUS_CACHE", str(tmp_path / machine))
+    door.fails = lambda *_: None
+    run(url)
+    assert left(url) == alone[run.__name__]
+
+
+def test_a_store_that_goes_away_while_it_is_read(door, alone, monkeypatch, tmp_path):
+    """Splitting and alignment read recordings that lie there."""
+    subject, images = subject_and_images()
+    settings = {**SETTINGS, "tokens": "all", "dtype": "float32"}
+    store = record(subject, images, ["blocks.1.mlp.hidden", "blocks.1.attn.out"], "s3://bucket/read", **settings)
+    responses = np.random.default_rng(0).standard_normal((23, 3)).astype(np.float32)
+    asked = {"units": range(4), "tokens_per_image": "all", "top_k": 100, "min_cluster_size": 5, "progress": False}
+
+    def work(out: Path) -> None:
+        vt.disentangle(subject, store, "blocks.1.mlp.out", out=out / "split", **asked)
+        vt.align({"tiny": store}, responses, width=8, nodes=10, epochs=2, out=out / "aligned", progress=False)
+
+    work(tmp_path / "whole")
+    monkeypatch.setattr("s3fs.core.S3FileSystem.retries", 1)
+    monkeypatch.setenv("AWS_MAX_ATTEMPTS", "1")
+    fsspec.filesystem("s3").clear_instance_cache()
+    store = vt.Store.open("s3://bucket/read")
+    shutil.rmtree(Bucket("s3://bucket/read").cache / "read")
+    kept = door.count + int(os.environ.get("VITREOUS_FAULT_SEED", "2")) % len(store.manifest.shards)
+    door.fails = lambda _, __, n: "cut" if n > kept else None
+    with pytest.raises(vt.StoreError, match="cannot be reached"):
+        work(tmp_path / "shaky")
+    door.fails = lambda *_: None
+    work(tmp_path / "shaky")
+    assert files(tmp_path / "shaky") == files(tmp_path / "whole")
+
+
+def test_a_run_that_was_killed_goes_on_on_another_machine(door, alone, monkeypatch, tmp_path):
+    from vitreous import mirrors
+    from vitreous.lenses.disentangle_work import Work
+
+    url, written, original = "s3://bucket/moved", [], Work.write
+
+    def write(self, unit, split):
+        if len(written) == 4:
+            raise SystemExit  # nothing tidies up after it
+        written.append(unit)
+        original(self, unit, split)
+        until = time.monotonic() + 20
+        while f"unit-{unit:06d}" not in str(there(url)) and time.monotonic() < until:
+            time.sleep(0.02)
+
+    with monkeypatch.context() as patched, pytest.raises(SystemExit):
+        patched.setattr(mirrors, "EVERY", 0.05)
+        patched.setattr(Work, "write", write)
+        splitting(url)
+    monkeypatch.setenv("VITREOUS_CACHE", str(tmp_path / "elsewhere"))
+    with monkeypatch.context() as patched:
+        patched.setattr(Work, "write", lambda self, unit, split: (written.append(unit), original(self, unit, split)))
+        splitting(url)
+    assert sorted(written) == list(range(6)), "what was finished there is not done again here"
+    assert left(url) == alone["splitting"]
+    assert len(vt.Disentanglement.load(url).units) == 6
+
+
+def test_what_was_taken_away_there_is_not_revived_from_here(door):
+    url = "s3://bucket/deleted"
+    aligning(url)
+    system, root = fsspec.core.url_to_fs(url, use_listings_cache=False)
+    system.rm(root, recursive=True)
+    with pytest.raises(vt.StoreError, match="nothing at this address"):
+        vt.ChannelAlign.load(url)
+
+
+def test_processes_of_torchrun_are_told_that_they_share_a_folder(door, monkeypatch):
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    with pytest.raises(vt.SettingsError, match="processes of torchrun write into one folder"):
+        aligning("s3://bucket/ranks")
 
 
 def test_what_is_refused(door, monkeypatch):

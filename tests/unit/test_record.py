@@ -364,13 +364,12 @@ def test_keeping_what_is_not_finite_does_not_excuse_an_overflow(subject, images,
 def cut_after(monkeypatch, shards: int) -> None:
     """Lets the recording die right after this many shards."""
     original = vitreous.recording.writing.ShardWriter._seal
-    sealed = []
 
     def seal(self, number, draft):
-        if len(sealed) == shards:
+        if number >= shards:
+            draft.close()
             raise RuntimeError("lights out")
-        original(self, number, draft)
-        sealed.append(number)
+        return original(self, number, draft)
 
     monkeypatch.setattr(vitreous.recording.writing.ShardWriter, "_seal", seal)
 

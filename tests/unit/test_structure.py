@@ -419,12 +419,39 @@ def test_nearly_dead_units_can_be_left_out():
         ({"layers": "01"}, "layers are a list of numbers"),
         ({"layers": [0.5, 1]}, "layers are a list of numbers"),
         ({"threshold": 0}, "threshold must be positive"),
+        ({"layers": 1.5}, r"layers are a list of numbers\n  given:    1.5"),
+        ({"tokens": [True, False]}, "tokens are a list of numbers"),
+        ({"bins": True}, "bins out of range"),
+        ({"threshold": True}, "threshold must be positive"),
+        ({"keep_nearly_dead": "no"}, r"keep_nearly_dead is True or False\n  given:    'no'"),
+        ({"distances": 1}, "distances is True or False"),
         ({"threshold": "1"}, r"threshold must be positive\n  given:    '1'\n  accepted: a number above 0"),
     ],
 )
 def test_wrong_settings_are_refused(settings, message):
     with pytest.raises(SettingsError, match=message):
         vt.structure(planted_layers(), **{"bins": 50, **settings})
+
+
+@pytest.mark.parametrize("source", [None, 5, object(), np.zeros((300, 4, 2))])
+def test_what_is_no_activation_is_refused(source):
+    with pytest.raises(SettingsError, match=r"activations are \(sample, layer, token, channel\)\n  given"):
+        vt.structure(source)
+
+
+def test_tensors_of_any_kind_are_activations():
+    import torch
+
+    x = planted_layers()
+    of_array = vt.structure(x, bins=50)
+    of_tensor = vt.structure(torch.tensor(x, requires_grad=True), bins=50)
+    np.testing.assert_array_equal(of_tensor.labels, of_array.labels)
+    half = torch.tensor(x).bfloat16()
+    np.testing.assert_array_equal(
+        vt.structure(half, bins=50).labels, vt.structure(half.float().numpy(), bins=50).labels
+    )
+    flat = half.flatten(1)
+    np.testing.assert_array_equal(vt.unit_clusters(flat, 50), vt.unit_clusters(flat.float().numpy(), 50))
 
 
 def test_no_clusters_at_all():

@@ -688,11 +688,24 @@ def test_any_family_works_and_a_subject_too():
         ({"layers": "3"}, r"layers is a whole number\n  given:    '3'"),
         ({"tokens": 2.5}, "tokens is a whole number"),
         ({"threshold": "1"}, "threshold is a number"),
+        ({"threshold": float("inf")}, "positive"),
+        ({"gamma": True}, r"gamma is a number\n  given:    True"),
+        ({"tokens": True}, "tokens is a whole number"),
+        ({"every": None}, "every is a whole number"),
+        ({"seed": "0"}, r"seed is a whole number\n  given:    '0'"),
+        ({"blocks": "blocks"}, r"blocks are paths of modules\n  given:    'blocks'"),
+        ({"blocks": 3}, "blocks are paths of modules"),
     ],
 )
 def test_wrong_settings_are_refused_by_name(settings, words):
     with pytest.raises(vt.SettingsError, match=words):
         structured(Stream(), **settings)
+
+
+@pytest.mark.parametrize("model", [None, "vit_tiny_patch16_224", 3])
+def test_what_is_no_model_is_refused(model):
+    with pytest.raises(vt.SettingsError, match="the model is a torch module or a subject"):
+        vt.StructureLoss(model)
 
 
 def test_what_the_first_batch_shows_to_be_wrong_is_refused():

@@ -7,6 +7,8 @@ import os
 import subprocess
 import sys
 import warnings
+import weakref
+from itertools import zip_longest
 from pathlib import Path
 
 import numpy as np
@@ -17,7 +19,7 @@ import vitreous as vt
 from vitreous.errors import ImageError, ModelError, SettingsError, StoreError
 from vitreous.kernels import token_backward
 from vitreous.kernels.token_backward import cheaper_formed, token_rows
-from vitreous.kernels.token_layers import AttentionPart
+from vitreous.kernels.token_layers import AttentionPart, Space
 from vitreous.laws import example_input
 from vitreous.lenses import tokens_read
 from vitreous.lenses.tokens_read import Reader
@@ -199,6 +201,35 @@ def test_half_precision_is_near(vivid):
     assert near.scores.dtype == np.float32 and near.settings["dtype"] == "bfloat16"
     error = largest_error(near.scores, exact.scores, range(21))
     assert 1e-5 < error < 0.05
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_folded_weights_are_kept_for_one_branch_at_a_time(vivid, dtype):
+    layers, _ = Reader(vivid, [2])(X)
+    one, both = Space(dtype), Space(dtype)
+    layers[0].attention.folded(one)
+    attention = [len(slot) for slot in one.slots]
+    mlp = Space(dtype)
+    layers[0].mlp.folded(mlp)
+    for layer in layers:
+        layer.attention.folded(both)
+        layer.mlp.folded(both)
+    most = [max(pair) for pair in zip_longest(attention, [len(slot) for slot in mlp.slots], fillvalue=0)]
+    assert [len(slot) for slot in both.slots] == most
+    assert sum(most) < sum(attention) + sum(len(slot) for slot in mlp.slots)
+
+
+def test_a_blocks_graph_is_gone_before_the_next_block(vivid, monkeypatch):
+    described, seen = tokens_read._described, []
+
+    def spy(plan, block, attended, added):
+        assert all(value() is None for value in seen)
+        seen.extend(map(weakref.ref, (attended, added)))
+        return described(plan, block, attended, added)
+
+    monkeypatch.setattr(tokens_read, "_described", spy)
+    Reader(vivid, [0, 2])(X)
+    assert len(seen) == 6
 
 
 def test_batches_change_nothing(vivid):
@@ -465,7 +496,9 @@ def test_sizes_are_whole_numbers(tiny, size):
 def test_pictures_smaller_than_a_patch_are_refused():
     subject = vt.wrap(build("HF DINOv3"))
     picture = [np.zeros((30, 30, 3), np.uint8)]
-    with pytest.raises(SettingsError, match="pictures this small hold no patch\n  given:    \\(4, 4\\)"):
+    with pytest.raises(
+        SettingsError, match="pictures this small hold no patch\n  given:    \\(4, 4\\)\n  remedy:   larger"
+    ):
         vt.token_maps(subject, picture, size=4, progress=False)
     with pytest.raises(SettingsError, match="this small hold no patch"):
         vt.token_maps(subject, torch.zeros(1, 3, 7, 7), progress=False)

@@ -85,6 +85,14 @@ def test_settings_are_refused_by_name(name, given):
         vt.SelfConsistency(**{name: given})
 
 
+def test_more_clusters_than_tokens_are_refused_before_any_map_is_computed(vivid, monkeypatch):
+    monkeypatch.setattr("vitreous.lenses.tokens_learned.token_maps", None)
+    with pytest.raises(SettingsError, match="more clusters than tokens, or none\n  given:    17\n  accepted: 1 to 16"):
+        vt.SelfConsistency(k=17).fit(vivid, X)
+    with pytest.raises(SettingsError, match="k is a whole number"):
+        vt.SelfConsistency(k="3").fit(vivid, X)
+
+
 def test_texts_have_no_segments():
     with pytest.raises(SettingsError, match="texts have no segments"):
         vt.SelfConsistency().fit(vt.wrap(build("HF GPT-2")), [[1, 2, 3]])

@@ -252,3 +252,9 @@ def test_other_refusals(scenery):
         vt.segment(maps, 3).at()
     with pytest.raises(SettingsError, match="unknown mode"):
         vt.segment(maps, 3).labels("cubic")
+    with pytest.raises(SettingsError, match=r"token maps are segmented\n.*ndarray.*\n  remedy:   vt.token_maps"):
+        vt.segment(maps.maps)
+    for tau in (2, -0.1, float("nan"), "x"):
+        with pytest.raises(SettingsError, match="tau is a share of a map's range"):
+            vt.object_mask(maps.maps, tau)
+    assert vt.object_mask(3 * np.ones((2, 2)), 2, scale=False).all()

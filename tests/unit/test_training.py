@@ -122,6 +122,30 @@ def test_a_recipe_refuses_what_it_does_not_have():
         RECIPES["spiral"].with_(warmup=-1)
     with pytest.raises(vt.SettingsError, match="unknown amp"):
         RECIPES["spiral"].with_(amp="int8")
+    for wrong, says in (
+        ({"lr": -1}, "lr is a number(?s:.*)from 0 on"),
+        ({"smoothing": 2}, "smoothing is a share"),
+        ({"betas": (0.6, 0.9, 0.9)}, "betas are two numbers"),
+        ({"betas": 0.9}, "betas are two numbers"),
+        ({"settings": 3}, "settings are values by name\n  given:    3"),
+        ({"structure": ["threshold"]}, "structure are values by name"),
+    ):
+        with pytest.raises(vt.SettingsError, match=says):
+            RECIPES["spiral"].with_(**wrong)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "says"),
+    [
+        ({"structure": "no"}, r"structure is True or False\n  given:    'no'"),
+        ({"workers": "2"}, r"workers is a whole number\n  given:    '2'"),
+        ({"save_seconds": "often"}, "save_seconds is a number"),
+    ],
+)
+def test_settings_of_a_run_are_refused_by_name_before_it_begins(tmp_path, wrong, says):
+    with pytest.raises(vt.SettingsError, match=says):
+        vt.train("spiral", tmp_path / "run", **wrong)
+    assert not (tmp_path / "run").exists()
 
 
 # -- batches

@@ -224,5 +224,6 @@ export const audit = () => get<Audit>("/audit");
 export const auditPart = ({ site, id }: AuditPart) => get<AuditTiles>("/audit/part", { site, id });
 export const auditPicture = (picture: number) => address(`/audit/picture/${picture}`);
 export const switchOff = (parts: AuditPart[], signal?: AbortSignal) => send<Switched>("POST", "/audit/switch", { parts }, signal);
+export const switchProgress = () => get<{ loaded: boolean; done: number; total: number }>("/audit/progress");
 export const patchFile = async (parts: AuditPart[]) =>
   (await ask("/audit/patch", { method: "POST", headers: { "content-type": "application/json" }, body: JSON.stringify({ parts }) })).blob();

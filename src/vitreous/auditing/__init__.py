@@ -89,6 +89,7 @@ def audit(
     layer = find_layer(subject, site)
     split_by = _split(subject, seen, layer, disentanglement, split, seed, progress)
     parts, names = _parts(layer, split_by)
+    _check_told(split_by, labels, structure)
     where = grown_masks(subject, images, seen, masks, rim, progress)
     setting = Setting(tested, repeats, alpha, correction, seed)
     job = _Job(subject, read, seen, layer, where, setting, progress)
@@ -301,12 +302,28 @@ def _parts(layer: LinearLayer, split: Disentanglement | None) -> tuple[Parts, li
     return Parts(owner, *split.dense, ~split.dead), names
 
 
+def _check_told(split: Disentanglement | None, labels: Labels | None, structure: StructureFinding | None) -> None:
+    """What rows are described by fits the parts, which is known before the long work."""
+    from vitreous.labels import Labels
+    from vitreous.lenses.structure_finding import StructureFinding
+
+    for name, given, kind in (("labels", labels, Labels), ("structure", structure, StructureFinding)):
+        if given is not None and not isinstance(given, kind):
+            raise SettingsError(f"{name} is what vt.{name.removesuffix('s')} found", given=type(given).__name__)
+    if labels is not None and (split is None or len(labels) != len(split)):
+        accepted = "one for each sub-unit" if split is None else f"{len(split)}, one for each sub-unit"
+        raise SettingsError(
+            "labels are one for each sub-unit",
+            given=len(labels),
+            accepted=accepted,
+            remedy="label the sub-units that are given as disentanglement=",
+        )
+
+
 def _described(
     found: AuditFinding, split: Disentanglement | None, labels: Labels | None, structure: StructureFinding | None
 ) -> AuditFinding:
     """Rows with their label and their mates in other layers."""
-    if labels is not None and (split is None or len(labels) != len(split)):
-        raise SettingsError("labels are one for each sub-unit", given=len(labels))
     rows = []
     for row in found.rows:
         if labels is not None and split is not None:
@@ -319,10 +336,14 @@ def _described(
 
 def _mates(structure: StructureFinding, site: str, unit: int) -> tuple[str, ...]:
     """Units of the same cluster in other layers, as layer and channel; none if the layer is not in the structure."""
-    block = site.removeprefix("blocks.").split(".")[0]
-    mine = [k for k, name in enumerate(structure.layers) if name.removeprefix("blocks.").split(".")[0] == block]
+    mine = [k for k, name in enumerate(structure.layers) if _block(name) == _block(site)]
     if not mine or unit >= structure.labels.shape[2]:
         return ()
     clusters = {int(c) for c in structure.labels[mine, :, unit].ravel() if c >= 0}
     members = [m for c in sorted(clusters) for m in structure.clusters[c].tolist() if m[0] not in mine]
     return tuple(dict.fromkeys(f"{structure.layers[layer]}.{channel}" for layer, _, channel in members))
+
+
+def _block(name: str) -> str:
+    """The number of a block, of a site's name or of a layer of a structure of plain arrays."""
+    return name.removeprefix("blocks.").removeprefix("layer ").split(".")[0]

@@ -17,6 +17,7 @@ from vitreous.errors import SettingsError, StoreError
 from vitreous.examination.files import read_arrays, write_arrays
 from vitreous.finding import Finding, columns
 from vitreous.images import ImageSet
+from vitreous.mirrors import kept_at, read_from
 from vitreous.models.subject import Subject
 
 FORMAT, VERSION, FILE = "vitreous audit", 2, "audit.npz"
@@ -192,6 +193,7 @@ class AuditFinding(Finding):
 
     # -- on disk
 
+    @kept_at("folder")
     def save(self, folder: str | Path) -> None:
         """One file, without the model and the pictures."""
         about = {"format": FORMAT, "version": VERSION, "site": self.site, "basis": self.basis}
@@ -209,6 +211,7 @@ class AuditFinding(Finding):
         write_arrays(Path(folder) / FILE, about, arrays)
 
     @classmethod
+    @read_from("folder")
     def load(
         cls, folder: str | Path, *, subject: Subject | None = None, images: ImageSet | None = None
     ) -> AuditFinding:

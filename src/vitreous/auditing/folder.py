@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -35,8 +35,7 @@ class AuditAbout:
     off: tuple[tuple[str, int], ...]
 
     def folder(self, out: Path, site: str) -> Path:
-        """Where the finding of a site lies: in the folder itself if there is one site."""
-        return out if len(self.sites) == 1 else out / site
+        return folder_of(out, self.sites, site)
 
     def save(self, out: Path) -> None:
         write_json(out / ABOUT, {"format": FORMAT, "version": VERSION, **asdict(self)})
@@ -64,6 +63,11 @@ class AuditAbout:
         """All pictures that were named; some of them may have trained a probe."""
         size = min(subject.preprocess.size) if subject.preprocess else 64
         return spoken_pictures(self.data, size, self.split, "skip", self.seed)
+
+
+def folder_of(out: Path, sites: Sequence[str], site: str) -> Path:
+    """Where the finding of a site lies: in the folder itself if there is one site."""
+    return out if len(sites) == 1 else out / site
 
 
 def lasting(data: str) -> str:

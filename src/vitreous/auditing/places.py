@@ -19,6 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -29,7 +30,7 @@ from vitreous.auditing.heads import Given, Head, check_labels, open_head
 from vitreous.auditing.objects import Masks, grown_masks
 from vitreous.auditing.overall import Overall, overall
 from vitreous.auditing.places_off import Places, PlacesOff, fit, prefix_of, put, share_of, tokens_at
-from vitreous.auditing.switch import logits_of
+from vitreous.auditing.switch import BeforeAfter, logits_of
 from vitreous.errors import ImageError, ModelError, SettingsError
 from vitreous.evidence.suspicion import corrected, difference, exchange_test
 from vitreous.finding import Finding, columns
@@ -111,6 +112,13 @@ class PlacesFinding(Finding):
     def columns_of_rows(self) -> dict[str, Any]:
         """One row a class, most suspicious first."""
         return columns([asdict(row) | {"target": self.classes[row.target]} for row in self.rows])
+
+    @cached_property
+    def effect(self) -> BeforeAfter | None:
+        """What switching off does to the pictures that were audited; None without an alarm."""
+        if not self.alarm:
+            return None
+        return self.switch_off().before_after(self.subject, self.images, head=self.head)
 
     def switch_off(self, targets: Sequence[int] | None = None) -> PlacesOff:
         """A patch that puts places at the mean of their position: of these classes, or after an alarm of all."""

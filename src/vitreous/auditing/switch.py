@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -324,8 +324,17 @@ def group_names(groups: Sequence[Any] | np.ndarray, pictures: int) -> np.ndarray
     return found.astype(str)
 
 
-def logits_of(subject: Subject, head: Head, images: ImageSet, painted: np.ndarray | None = None) -> np.ndarray:
-    """float32 (picture, class); where `painted` bool (picture, row, column) of the input says, it is painted over."""
+def logits_of(
+    subject: Subject,
+    head: Head,
+    images: ImageSet,
+    painted: np.ndarray | None = None,
+    seen: Callable[[int], None] | None = None,
+) -> np.ndarray:
+    """float32 (picture, class); where `painted` bool (picture, row, column) of the input says, it is painted over.
+
+    `seen` is told after every batch how many pictures it had.
+    """
     assert subject.preprocess is not None
     parts = []
     with torch.inference_mode(), evaluating(subject.module):
@@ -334,4 +343,6 @@ def logits_of(subject: Subject, head: Head, images: ImageSet, painted: np.ndarra
             if painted is not None:
                 x = fill_holes(x, torch.from_numpy(painted[at]).to(x.device))
             parts.append(head.logits(subject, x).cpu().numpy())
+            if seen is not None:
+                seen(len(at))
     return np.concatenate(parts)

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 from torch import Tensor
 
 from vitreous.errors import ModelError, SettingsError
@@ -17,6 +19,8 @@ SEVERAL = (ImageSet, list, tuple, np.ndarray, Tensor)
 
 def check_classifier(subject: Subject) -> None:
     """A bare backbone gives features: their numbers are no classes."""
+    if not isinstance(subject, Subject):
+        raise SettingsError("the model is a subject", given=type(subject).__name__, remedy="vt.wrap(module) makes one")
     if subject.modality != "image":
         raise ModelError(f"{subject.name} takes text: it has no picture to explain", given=subject.family.name)
     if subject.head is None and not subject.root_path:
@@ -50,6 +54,14 @@ def classes_of(targets: int | Sequence[int] | np.ndarray, samples: int, count: i
 
 def count_of(inputs: ImageSet | Any) -> int:
     """How many samples: of a set, a list or an array; one picture alone is one."""
+    if inputs is None or isinstance(inputs, str | Path):
+        raise SettingsError("pictures are an image set, a list or an array", given=inputs, remedy="vt.ImageSet.open")
+    if isinstance(inputs, np.ndarray | Tensor) and inputs.dtype in (np.uint8, torch.uint8):
+        raise SettingsError(
+            "an array is taken as it is, and bytes have not been prepared for a model",
+            given=f"uint8 {tuple(inputs.shape)}",
+            remedy="vt.ImageSet.from_arrays(pictures) is prepared as the model asks for",
+        )
     count = len(inputs) if isinstance(inputs, SEVERAL) else 1
     if not count:
         raise SettingsError("no pictures were given", given=f"{type(inputs).__name__} of length 0")
@@ -62,7 +74,7 @@ def batches(
     """(positions, model input) of an `ImageSet`, or of anything that `subject.inputs` takes."""
     from tqdm.auto import tqdm  # type: ignore[import-untyped]
 
-    if batch_size < 1:
+    if not isinstance(batch_size, int | np.integer) or batch_size < 1:
         raise SettingsError("batch_size is at least 1", given=batch_size)
     count = count_of(inputs)
     with tqdm(total=count, desc=what, disable=not progress, delay=1) as bar:

@@ -32,6 +32,7 @@ import torch
 from torch import Tensor
 
 from vitreous.baselines.logits import SEVERAL, batches, check_classifier, classes_of, count_of, logits_of
+from vitreous.checks import number, whole
 from vitreous.errors import ImageError, SettingsError, SiteError
 from vitreous.evidence.statistics import p_text, paired_t
 from vitreous.finding import Finding, columns
@@ -106,8 +107,7 @@ def tcav(
     from tqdm.auto import tqdm  # type: ignore[import-untyped]
 
     check_classifier(subject)
-    if not ridge > 0:
-        raise SettingsError("ridge is above 0", given=ridge)
+    number(above=True, ridge=ridge)
     layers = _layers(subject, sites)
     shown, meant = _groups(images_by_class, "class"), _groups(concepts, "concept")
     draws = _draws([count_of(group) for group in shown.values()], random_sets, examples, seed)
@@ -146,7 +146,9 @@ def _groups(source: Groups | ImageSet | str | Path, what: str) -> dict[Any, Any]
         images = source if isinstance(source, ImageSet) else ImageSet.open(source, labels="folders")
         if images.labels is None:
             raise ImageError(f"pictures by {what} need labels", given=repr(images), remedy="or give a dictionary")
-        names = {k: images.classes[k] if images.classes and what == "concept" else k for k in np.unique(images.labels)}
+        names = {
+            k: images.classes[k] if images.classes and what == "concept" else int(k) for k in np.unique(images.labels)
+        }
         groups = {names[k]: images[images.labels == k] for k in names}
     if len(groups) < LEAST[what]:
         raise SettingsError(f"too few: {what}", given=len(groups), accepted=f"{LEAST[what]} or more")
@@ -161,8 +163,9 @@ def _groups(source: Groups | ImageSet | str | Path, what: str) -> dict[Any, Any]
 
 def _draws(counts: Sequence[int], random_sets: int, examples: int, seed: int) -> list[np.ndarray]:
     """For each class (repeat, example): positions among all classes' pictures, none of its own, no set twice."""
-    if random_sets < 1 or examples < 2:
-        raise SettingsError("at least 1 random set of 2 examples", given={"sets": random_sets, "examples": examples})
+    whole(1, random_sets=random_sets)
+    whole(2, examples=examples)
+    whole(0, seed=seed)
     owner = np.repeat(np.arange(len(counts)), counts)
     drawn = []
     for k in range(len(counts)):

@@ -37,7 +37,6 @@ if TYPE_CHECKING:
 
 LISTED = 12  # rows that are printed
 SITE = "blocks.-1.mlp.out"
-PLACES = "places.safetensors"
 
 
 @app.command()
@@ -58,6 +57,10 @@ def audit(
         list[str] | None, typer.Option(help="A layer; may be repeated; 'all' that write.", show_default=SITE)
     ] = None,
     subunits: Annotated[Path | None, typer.Option(help="Folder that `disentangle` wrote.")] = None,
+    labels: Annotated[Path | None, typer.Option(help="File that `label` wrote for these sub-units.")] = None,
+    structure: Annotated[
+        Path | None, typer.Option(help="Folder that `structure` wrote: mates of a part in other layers.")
+    ] = None,
     units: Annotated[bool, typer.Option("--units", help="Whole units; nothing is split.")] = False,
     places: Annotated[
         bool, typer.Option("--places", help="Kinds of places beside the object too; with masks.")
@@ -86,14 +89,12 @@ def audit(
         asked["targets"] = None if targets is None else parse_numbers("targets", targets)
         asked |= {"train": None if train is None else open_images(train, subject, split, seed)}
         asked |= {"masks": _masks(masks, images), "groups": _groups(groups, images)} | _parts(subunits, units)
+        asked |= _described(labels, structure)
         found = _places(subject, images, asked, masks) if places else None
         sweep = _audited(subject, images, site or [SITE], asked)
         chosen = _chosen(sweep, off)
         about = _about(sweep, chosen, (model, weights, parse_settings(settings)), (data, split), seed, alpha)
-        patch, page = _written(sweep, about, out)
-        (out / PLACES).unlink(missing_ok=True)
-        if found is not None and found.alarm:
-            found.switch_off().save(out / PLACES)
+        patch, page = _written(sweep, found, about, out)
     if as_json:
         typer.echo(json.dumps(_facts(sweep, about, patch, out, page) | {"places": _of_places(found)}, indent=1))
     else:
@@ -147,6 +148,16 @@ def _parts(subunits: Path | None, units: bool) -> dict[str, Any]:
     return {"disentanglement": vt.Disentanglement.load(subunits)}
 
 
+def _described(labels: Path | None, structure: Path | None) -> dict[str, Any]:
+    import vitreous as vt
+
+    found: dict[str, Any] = {} if labels is None else {"labels": vt.Labels.load(labels)}
+    if structure is not None:
+        file = structure / "finding.npz" if structure.is_dir() else structure
+        found |= {"structure": vt.StructureFinding.load(file)}
+    return found
+
+
 def _audited(subject: Subject, images: ImageSet, sites: list[str], asked: dict[str, Any]) -> AuditSweep:
     import vitreous as vt
     from vitreous.auditing.sweep import WRITES, AuditSweep
@@ -174,14 +185,12 @@ def _of_places(found: PlacesFinding | None) -> dict[str, Any] | None:
         return None
     said = {"site": found.site, "alarm": found.alarm, "overall": asdict(found.overall)}
     said |= {"together": asdict(found.together), "left": found.left, "rows": [asdict(row) for row in found.rows]}
-    if found.alarm:
-        table = found.switch_off().before_after(found.subject, found.images, head=found.head)
-        said |= {"before_after": asdict(table)}
-    return said
+    return said if found.effect is None else said | {"before_after": asdict(found.effect)}
 
 
 def _said_places(found: PlacesFinding | None, out: Path) -> None:
     from vitreous.cli.text import print_table
+    from vitreous.views.audit_places import PLACES
 
     if found is None:
         return
@@ -196,9 +205,8 @@ def _said_places(found: PlacesFinding | None, out: Path) -> None:
         for row in found.rows
     ]
     print_table(title, rows)
-    if found.alarm:
-        table = found.switch_off().before_after(found.subject, found.images, head=found.head)
-        typer.echo(f"\nplaces switched off, right decisions before and after:\n{table}")
+    if found.effect is not None:
+        typer.echo(f"\nplaces switched off, right decisions before and after:\n{found.effect}")
         typer.echo(f"\npatch: {(out / PLACES).resolve()}")
 
 
@@ -233,31 +241,26 @@ def _about(
     return AuditAbout(model[0], weights, model[2], lasting(data[0]), data[1], seed, alpha, sites, off)
 
 
-def _written(sweep: AuditSweep, about: AuditAbout, out: Path) -> tuple[SwitchOff | None, Path]:
-    """The findings, the patch, the page of each layer with alarms, and last what makes the folder an audit."""
+def _written(
+    sweep: AuditSweep, places: PlacesFinding | None, about: AuditAbout, out: Path
+) -> tuple[SwitchOff | None, Path]:
+    """The findings, the patches, the page, and last what makes the folder an audit."""
     import vitreous as vt
     from vitreous.views.audit_page import PATCH
+    from vitreous.views.audit_places import PLACES
 
     patch = sweep.measured(sweep.patch(about.off)) if about.off else None
-    first = sweep.rows[0][0] if sweep.rows else about.sites[0]
-    (out / PATCH).unlink(missing_ok=True)
-    for finding in sweep.findings:
-        folder = about.folder(out, finding.site)
-        if finding.alarms or finding.site == first:
-            vt.audit_report(finding, folder, patch=patch if len(about.sites) == 1 else None)
-        else:
-            finding.save(folder)
-    if patch is not None:
-        patch.save(out / PATCH)
+    for old in (PATCH, PLACES):
+        (out / old).unlink(missing_ok=True)
+    page = vt.audit_report(sweep, out, patch=patch, places=places)
     about.save(out)
-    return patch, about.folder(out, first) / "report.html"
+    return patch, page
 
 
 def _answer(sweep: AuditSweep) -> str:
-    from vitreous.views.audit_page import answer_for
+    from vitreous.views.audit_page import answer
 
-    first = sweep.findings[0]
-    return answer_for([row.target for _, row in sweep.alarms], len(sweep.rows), first.classes, first.basis)
+    return answer(sweep)
 
 
 def _of_whole(sweep: AuditSweep) -> str:
@@ -268,11 +271,18 @@ def _of_whole(sweep: AuditSweep) -> str:
 
 def _rows(sweep: AuditSweep) -> list[dict[str, Any]]:
     classes = sweep.findings[0].classes
-    return [
-        {"site": site, "id": row.id, "part": row.name, "speaks for": classes[row.target]}
+    rows = [
+        {"site": site, "id": row.id, "part": row.name, "label": row.label, "speaks for": classes[row.target]}
         | {"suspicion": round(row.suspicion, 3), "chance": round(row.corrected, 4), "alarm": row.alarm}
+        | {"mates": list(row.mates)}
         for site, row in sweep.rows[:LISTED]
     ]
+    empty = [name for name in ("label", "mates") if not any(row[name] for row in rows)]
+    return [{name: value for name, value in row.items() if name not in empty} for row in rows]
+
+
+def _word(value: Any) -> Any:
+    return ", ".join(value[:3]) if isinstance(value, list) else "" if value is None else value
 
 
 def _facts(sweep: AuditSweep, about: AuditAbout, patch: SwitchOff | None, out: Path, page: Path) -> dict[str, Any]:
@@ -298,6 +308,7 @@ def _said(sweep: AuditSweep, patch: SwitchOff | None, out: Path, page: Path) -> 
     several: Sequence[str] = () if len(sweep.findings) > 1 else ("site",)
     rows = [{name: value for name, value in row.items() if name not in several} for row in _rows(sweep)]
     rows = [row | {"alarm": "alarm" if row["alarm"] else ""} for row in rows]
+    rows = [{name: _word(value) for name, value in row.items()} for row in rows]
     first = sweep.findings[0]
     title = f"{len(sweep.alarms)} alarms in {len(sweep.rows)} parts; suspicion measured on {first.basis}"
     print_table(title, rows)

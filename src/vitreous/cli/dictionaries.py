@@ -49,6 +49,9 @@ def compare_dictionaries(
     learning_rate: Annotated[float, typer.Option(help="Of dictionaries.")] = 1e-3,
     k: Annotated[int | None, typer.Option(help="Active units a row; 20 by default.")] = None,
     sweep: Annotated[str, typer.Option(help="none, penalty (three each) or paper (9 or 27 each).")] = "penalty",
+    sweep_steps: Annotated[
+        int | None, typer.Option(help="Steps of a candidate, if fewer: the best is trained anew.")
+    ] = None,
     top: Annotated[int | None, typer.Option(help="Samples that MS-Score looks at.")] = None,
     seeds: Annotated[str, typer.Option(help="Seeds of tokens and training, e.g. 42,123,999.")] = "0",
     split: Split = None,
@@ -73,6 +76,7 @@ def compare_dictionaries(
         asked: dict[str, Any] = {"expansion": expansion, "tokens": many[0] if many else "all", "top_k": top_k}
         asked |= {"min_cluster_size": min_cluster_size, "steps": steps, "batch_size": batch_size, "k": k}
         asked |= {"learning_rate": learning_rate, "sweep": sweep, "top": top, "accuracy": accuracy, "seeds": drawn}
+        asked |= {"sweep_steps": sweep_steps}
         found = vt.compare_dictionaries(
             subject,
             train,

@@ -32,6 +32,7 @@ from vitreous.images import ImageSet
 from vitreous.judges.coherence import coherence_rank
 from vitreous.judges.grids import can_be_shown
 from vitreous.lenses.disentangle_rows import describe_source
+from vitreous.mirrors import kept_at
 from vitreous.models.subject import Subject
 from vitreous.provenance import json_bytes, replace_file
 from vitreous.subunits.layers import find_layer
@@ -41,6 +42,7 @@ ASKED = "asked.json"
 LEAST = 10  # samples to measure on
 
 
+@kept_at("out")
 def compare_dictionaries(
     subject: Subject,
     data: Data,
@@ -60,6 +62,7 @@ def compare_dictionaries(
     learning_rate: float = 1e-3,
     k: int | None = None,
     sweep: str = "penalty",
+    sweep_steps: int | None = None,
     top: int | None = None,
     seeds: Sequence[int] = (0,),
     out: str | Path | None = None,
@@ -77,6 +80,8 @@ def compare_dictionaries(
 
     Dictionaries have `expansion` times as many units as the layer and are trained for about `steps` steps; with
     `sweep="penalty"` those that have a penalty are trained with three, and `"paper"` sweeps all that section E.1 does.
+    As there, the first seed chooses, by eq. 9, and the others train what it chose. With `sweep_steps` candidates are
+    trained for so many steps only, and the chosen one anew for all.
     ELUDe aims for the same expansion unless `min_cluster_size` is given. Each of `seeds` draws other tokens and trains
     anew. Methods and seeds can be added later to the same `out`. `engine` says who makes rows, method by method:
     "local" this process, "local:4" workers, "ray" a cluster whose machines all see `out`.
@@ -87,8 +92,8 @@ def compare_dictionaries(
     train, held = _divided(subject, data, evaluate)
     chosen, layer = chosen_methods(methods), find_layer(subject, site)
     settings = Settings(
-        layer.site, expansion, tokens, top_k, min_cluster_size, steps, batch_size, learning_rate, k, sweep, top,
-        accuracy,
+        layer.site, expansion, tokens, top_k, min_cluster_size, steps, batch_size, learning_rate, k, sweep,
+        sweep_steps, top, accuracy,
     )  # fmt: skip
     asked = _asked(subject, train, held, judge, head, settings)
     with _folder(out, asked) as folder:

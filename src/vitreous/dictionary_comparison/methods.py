@@ -6,7 +6,7 @@ import json
 import time
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -125,23 +125,42 @@ def _dictionary(bench: Bench, kind: str) -> Method:
 
 
 def _train(bench: Bench, kind: str) -> tuple[Dictionary, dict[str, Any]]:
-    """One dictionary; of kinds with a penalty, or if all is swept, the best of several by eq. 9."""
+    """One dictionary; where settings are swept, with what the first seed has chosen by eq. 9, as in the paper."""
     asked, rows = bench.settings, bench.training.rows
     size = min(asked.batch_size, rows)
     units = round(asked.expansion * bench.layer.count)
     given: dict[str, Any] = {"expansion": asked.expansion, "batch_size": size, "seed": bench.seed}
-    given |= {"epochs": max(1, round(asked.steps / (rows // size))), "device": bench.subject.device}
+    given |= {"device": bench.subject.device, "targets": bench.training.y if kind == "transcoder" else None}
     given |= {"k": asked.k} if asked.k is not None and not KINDS[kind].penalties and kind != "archetypal" else {}
     given |= {"candidates": min(CANDIDATES, units)} if kind == "archetypal" else {}
     data = bench.training.q if kind == "transcoder" else bench.training.y
-    targets = bench.training.y if kind == "transcoder" else None
-    said = {"epochs": given["epochs"], "batch_size": size}
+    epochs = max(1, round(asked.steps / (rows // size)))
+    said = {"epochs": epochs, "batch_size": size}
     if asked.sweep == "none" or (asked.sweep == "penalty" and not KINDS[kind].penalties):
-        given |= {"targets": targets, "learning_rate": asked.learning_rate, "progress": bench.progress}
-        return train_dictionary(data, kind, **given), said
-    narrow = {} if asked.sweep == "paper" else {"learning_rates": (asked.learning_rate,), "dead_weights": (1e-4,)}
-    chosen = sweep(data, kind, targets=targets, progress=bench.progress, **narrow, **given)
-    return chosen.dictionary, said | {"chosen": chosen.tried[chosen.best], "of": len(chosen.tried)}
+        given |= {"learning_rate": asked.learning_rate}
+    else:
+        short = epochs if asked.sweep_steps is None else max(1, round(asked.sweep_steps / (rows // size)))
+        choice, winner = _choose(bench, kind, data, given | {"epochs": short})
+        said |= choice
+        if winner is not None and short == epochs:
+            return winner, said
+        given |= choice["chosen"]
+    return train_dictionary(data, kind, epochs=epochs, progress=bench.progress, **given), said
+
+
+def _choose(bench: Bench, kind: str, data: Any, given: dict[str, Any]) -> tuple[dict[str, Any], Dictionary | None]:
+    """What is said of the best candidate, and that one itself; not if it was chosen before, by this or another seed."""
+    kept, wide = bench.folder / f"{kind}-chosen.json", bench.settings.sweep == "paper"
+    if kept.exists():
+        return json.loads(kept.read_bytes())["best"], None
+    narrow = {} if wide else {"learning_rates": (bench.settings.learning_rate,), "dead_weights": (1e-4,)}
+    found = sweep(data, kind, progress=bench.progress, **narrow, **given)
+    best = {"chosen": found.tried[found.best], "of": len(found.tried), "chosen with seed": bench.seed}
+    rows = zip(found.tried, found.qualities, found.scores.tolist(), strict=True)
+    tried = [one | asdict(quality) | {"score": score} for one, quality, score in rows]
+    bench.folder.mkdir(parents=True, exist_ok=True)
+    replace_file(kept, json_bytes({"best": best, "tried": tried}))
+    return best, found.dictionary
 
 
 # -- sub-units

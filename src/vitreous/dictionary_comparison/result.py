@@ -29,12 +29,12 @@ class Column:
     form: str
 
     def text(self, values: Sequence[float | None]) -> str:
-        """The mean over seeds, with the standard deviation where there are several; empty where there is none."""
+        """The mean over seeds, with the standard deviation where they differ; empty where there is none."""
         there = [value for value in values if value is not None]
         if not there:
             return ""
         mean = format(float(np.mean(there)), self.form)
-        return mean if len(there) == 1 else f"{mean} ± {format(float(np.std(there)), self.form)}"
+        return mean if len({*there}) == 1 else f"{mean} ± {format(float(np.std(there)), self.form)}"
 
 
 COLUMNS = (

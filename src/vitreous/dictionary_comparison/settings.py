@@ -27,6 +27,7 @@ class Settings:
     learning_rate: float
     k: int | None
     sweep: str
+    sweep_steps: int | None
     top: int | None
     accuracy: str
 
@@ -38,6 +39,8 @@ class Settings:
             raise SettingsError("expansion is more than 1", given=self.expansion)
         if not isinstance(self.learning_rate, Real) or not self.learning_rate > 0:
             raise SettingsError("learning_rate is above 0", given=self.learning_rate)
+        if self.sweep_steps is not None and (not isinstance(self.sweep_steps, Integral) or self.sweep_steps < 1):
+            raise SettingsError("sweep_steps is 1 or more, a whole number", given=self.sweep_steps)
         if self.sweep not in SWEEPS:
             raise SettingsError("no such sweep", given=self.sweep, accepted=SWEEPS)
         if self.accuracy not in READINGS:

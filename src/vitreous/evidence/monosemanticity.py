@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 Batch = Callable[[np.ndarray], "np.ndarray | Tensor"]
-PIECE = 1 << 16  # places added up in one go
+PIECE, LEAST = 1 << 16, 64  # numbers added up in one go, so that they stay in the cache, but no fewer places
 
 
 @dataclass(frozen=True, eq=False)
@@ -97,19 +97,27 @@ def ms_scores(weights: np.ndarray, places: np.ndarray, embeddings: Any) -> np.nd
     A place is image times tokens plus token. NaN where fewer than two places have a weight.
     """
     _, tokens, channels = _shape(embeddings)
-    units = len(weights)
-    total, own = np.zeros((units, channels)), np.zeros((units, 1))
+    total, there = np.zeros((len(weights), channels)), np.zeros(weights.size, bool)
     used = np.flatnonzero((places.ravel() >= 0) & (weights.ravel() > 0))
-    used = used[np.argsort(places.ravel()[used], kind="stable")]  # in the order that they lie on disk
-    for start in range(0, len(used), PIECE):
-        part = used[start : start + PIECE]
-        we = weights.ravel()[part, None] * _unit_rows(_rows(embeddings, places.ravel()[part], tokens))
-        _add_rows(total, part // weights.shape[1], we)
-        _add_rows(own, part // weights.shape[1], (we * we).sum(1, keepdims=True))  # w² wherever e has a direction
+    at, of = places.ravel(), np.arange(weights.size) // weights.shape[1]
+    in_memory = isinstance(embeddings, np.ndarray) and not isinstance(embeddings, np.memmap)
+    order = (at[used], of[used]) if in_memory else (of[used], at[used])  # unit by unit, or as they lie on disk
+    used = used[np.lexsort(order)]
+    size = max(PIECE // channels, LEAST)
+    for start in range(0, len(used), size):
+        part = used[start : start + size]
+        units, local = np.unique(of[part], return_inverse=True)
+        rows = np.empty((len(units) + len(part), channels))
+        rows[: len(units)] = total[units]  # the first of each sum: bits do not depend on how rows are cut into pieces
+        lengths = _read(embeddings, at[part], tokens, rows[len(units) :])
+        there[part] = lengths > 0  # a vector of zeros has no direction: its cosine with any other is 0
+        factors = weights.ravel()[part] / np.where(lengths > 0, lengths, 1)
+        total[units] = _sums(local, factors, len(units)) @ rows
     w = np.where(places >= 0, weights, 0).astype(np.float64)
+    own = (w * w * there.reshape(w.shape)).sum(1)
     pairs = w.sum(1) ** 2 - (w * w).sum(1)
     enough = (w > 0).sum(1) >= 2
-    return np.where(enough, ((total * total).sum(1) - own[:, 0]) / np.where(enough, pairs, 1), np.nan)
+    return np.where(enough, ((total * total).sum(1) - own) / np.where(enough, pairs, 1), np.nan)
 
 
 def random_partition(
@@ -208,24 +216,20 @@ def _tensor(values: Any) -> Tensor:
     return values.float() if values.dtype in (torch.float16, torch.bfloat16) else values
 
 
-def _rows(array: Any, places: np.ndarray, tokens: int) -> np.ndarray:
+def _read(array: Any, places: np.ndarray, tokens: int, out: np.ndarray) -> np.ndarray:
+    """Embeddings into `out` (place, channel), and their lengths (place,)."""
     image, token = np.divmod(places, tokens)
-    rows = _tensor(array[image] if len(array.shape) == 2 else array[image, token]).cpu().numpy().astype(np.float64)
-    if not np.isfinite(rows).all():
-        bad = int(np.flatnonzero(~np.isfinite(rows).all(1))[0])
+    out[:] = _tensor(array[image] if len(array.shape) == 2 else array[image, token]).cpu().numpy()
+    lengths = np.sqrt(np.einsum("pc,pc->p", out, out))
+    if not np.isfinite(lengths).all() and not np.isfinite(out).all():
+        bad = int(np.flatnonzero(~np.isfinite(out).all(1))[0])
         raise SettingsError(f"embeddings of image {image[bad]}, token {token[bad]} are not finite")
-    return rows
+    return lengths
 
 
-def _unit_rows(rows: np.ndarray) -> np.ndarray:
-    """A vector of zeros has no direction: it stays zero, and its cosine with any other is 0."""
-    norms = np.linalg.norm(rows, axis=1, keepdims=True)
-    return rows / np.where(norms > 0, norms, 1)
-
-
-def _add_rows(total: np.ndarray, unit: np.ndarray, rows: np.ndarray) -> None:
-    """total[unit] += rows, units repeated: a product with a sparse matrix of ones, faster than `np.add.at`."""
+def _sums(unit: np.ndarray, factors: np.ndarray, units: int) -> Any:
+    """A sparse matrix (unit, units + place): to each unit's own row its places are added, one after the other."""
     from scipy.sparse import csr_array
 
-    ones = csr_array((np.ones(len(unit)), (unit, np.arange(len(unit)))), shape=(len(total), len(unit)))
-    total += ones @ rows
+    row, column = np.concatenate([np.arange(units), unit]), np.arange(units + len(unit))
+    return csr_array((np.concatenate([np.ones(units), factors]), (row, column)), shape=(units, len(column)))

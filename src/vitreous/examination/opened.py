@@ -16,6 +16,7 @@ from vitreous.errors import SettingsError, StoreError, VitreousError
 from vitreous.examination.classes import Classes
 from vitreous.examination.profiles import Profile
 from vitreous.finding import Finding, columns
+from vitreous.mirrors import read_from
 from vitreous.notes import Note, read_notes
 from vitreous.preprocess import Preprocess
 
@@ -283,6 +284,7 @@ class Examination(Finding):
         return self._kept[name]
 
 
+@read_from("folder")
 def open_run(folder: str | Path) -> Examination:
     """Opens what `vt.examine` wrote. Parts are not read yet; a folder that holds no finished run is refused."""
     folder = Path(folder)

@@ -15,6 +15,7 @@ from vitreous.examination.opened import Examination, open_run
 from vitreous.examination.outlook import outlook, spoken
 from vitreous.examination.parts import PARTS, Bench
 from vitreous.examination.plan import Plan, Towers, make_plan
+from vitreous.mirrors import kept_at
 from vitreous.provenance import json_bytes, replace_file, start_run
 
 if TYPE_CHECKING:
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from vitreous.responses import Responses
 
 
+@kept_at("out")
 def examine(
     subjects: Sequence[Subject | str] | Subject | str,
     images: ImageSet,

@@ -18,7 +18,7 @@ from vitreous.explorer.album import KEPT_SIDE, NotThereError, seen_box
 from vitreous.explorer.answers import as_json, eight_bits, sized, text_of
 from vitreous.explorer.workers import Flight, Worker
 from vitreous.views.audit_cards import direction, part_maps
-from vitreous.views.audit_page import MEANS, SHOULD, answer_for, limits, of_whole
+from vitreous.views.audit_page import MEANS, SHOULD, answer, limits_of, of_whole
 
 if TYPE_CHECKING:
     from vitreous.auditing.finding import AuditFinding, AuditRow
@@ -50,6 +50,7 @@ class Audited:
         self.worker = Worker(lambda: AuditAbout.load(folder).subject(device), cache)
         self._live: AuditSweep | None = None
         self._before: np.ndarray | None = None
+        self._seen, self._all = 0, 0  # pictures that the latest switch has decided, and that it has to
 
     def close(self) -> None:
         self.worker.close()
@@ -75,9 +76,7 @@ class Audited:
         off = set(said.off)
         rows = enumerate(sweep.rows)
         listed = [(site, row) for k, (site, row) in rows if k < LISTED or row.alarm or (site, row.id) in off]
-        alarms = [row.target for _, row in sweep.alarms]
-        whole = of_whole(sweep.overall, first.classes, len(alarms))
-        shared = [f"{len(said.sites)} layers were audited and share the alpha of {said.alpha:g} evenly."]
+        whole = of_whole(sweep.overall, first.classes, len(sweep.alarms))
         return as_json(
             {
                 "model": str(first.settings["model"]),
@@ -87,14 +86,14 @@ class Audited:
                 "accuracy": first.accuracy,
                 "classes": list(first.classes),
                 "basis": first.basis,
-                "answer": f"{answer_for(alarms, len(sweep.rows), first.classes, first.basis)} {whole}".strip(),
+                "answer": f"{answer(sweep)} {whole}".strip(),
                 "means": MEANS[first.basis],
-                "limits": (shared if len(said.sites) > 1 else []) + list(limits(first)),
+                "limits": list(limits_of(sweep)),
                 "groups": "given" if first.groups is not None else "proposed",
                 "controls": [control for finding in sweep.findings for control in _controls(finding)],
                 "off": [{"site": site, "id": number} for site, number in said.off],
                 "parts": len(sweep.rows),
-                "alarms": len(alarms),
+                "alarms": len(sweep.alarms),
                 "rows": [_row(site, row) for site, row in listed],
             }
         )
@@ -128,15 +127,23 @@ class Audited:
             first = sweep.findings[0]
             if first.head is None or first.images is None:
                 raise SettingsError("the head of this audit was given as a function and is not in the folder")
+            self._seen, self._all = 0, len(first.images) * ((self._before is None) + (patch is not None))
             if self._before is None:
-                self._before = logits_of(subject, first.head, first.images)
+                self._before = logits_of(subject, first.head, first.images, seen=self._count)
             after = self._before
             if patch is not None:
                 with patch.on(subject):
-                    after = logits_of(subject, first.head, first.images)
+                    after = logits_of(subject, first.head, first.images, seen=self._count)
             return sized(_switch_answer(sweep, self._before, after, len(chosen)))
 
         return self.worker.ask(("audit", "switch", chosen), work)
+
+    def progress(self) -> dict[str, Any]:
+        """How far the switch is that is being worked on, or was last; answered while the model works."""
+        return {"loaded": self.worker.loaded, "done": self._seen, "total": self._all}
+
+    def _count(self, pictures: int) -> None:
+        self._seen += pictures
 
     def _opened(self, subject: Subject) -> AuditSweep:
         """Only called by the model's own thread."""

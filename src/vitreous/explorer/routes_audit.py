@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Annotated
+from typing import Annotated, Any
 
 from fastapi import APIRouter, Body, Path, Query, Request, Response
 from pydantic import BaseModel, ConfigDict, Field
@@ -73,6 +73,12 @@ async def switch(request: Request, room: InRoom, asked: Annotated[Off, Body()]) 
     opened = audited(room)
     flight = await asyncio.to_thread(opened.switch, asked.which)
     return Response(await landed(request, opened.worker, flight), media_type=JSON)
+
+
+@audit.get("/progress")
+async def progress(room: InRoom) -> dict[str, Any]:
+    """How many pictures the switch that is being worked on has decided, of how many."""
+    return audited(room).progress()
 
 
 @audit.post("/patch", response_class=Response, responses={200: {"content": {BYTES: {}}}})

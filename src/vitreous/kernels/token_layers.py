@@ -4,7 +4,7 @@ A block adds two branches to its stream, attention and an MLP. It is read once a
 library it came from; the backward pass then knows nothing of modules. Rows of a matrix are outputs, as in `nn.Linear`.
 Activations are (image, token, channel), gradients (image, token, seed, channel): a seed is one scalar that is followed
 back. `folded` makes a part ready for a pass: gains, centring and scales become part of the matrices, in a `Space` that
-blocks take in turn, so that weights are never kept twice.
+branches and blocks take in turn, so that weights are never kept twice.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from importlib.util import find_spec
+from math import prod
 
 import torch
 from torch import Tensor
@@ -21,6 +22,7 @@ from vitreous.kernels.products import add_product, product
 
 #: Gradients (seed, image, head, token, channel of a head) -> (seed, image, token, output of the linear layer).
 Pull = Callable[[Tensor], Tensor]
+FOLDED = 512  # rows of a matrix at a time on a CPU: what lies between single and half precision stays small
 
 
 @cache
@@ -34,22 +36,32 @@ def fused(g: Tensor) -> bool:
 
 
 class Space:
-    """Memory for the matrices of one block, which those of the next are written over."""
+    """Memory for the matrices of one branch of a block, which those of the next branch are written over."""
 
     def __init__(self, dtype: torch.dtype) -> None:
         self.dtype = dtype
-        self.kept: dict[str, Tensor] = {}
+        self.slots: list[Tensor] = []
+        self.taken = 0
 
-    def hold(self, name: str, shape: tuple[int, ...], device: torch.device) -> Tensor:
-        if name not in self.kept or self.kept[name].shape != shape:
-            self.kept[name] = torch.empty(shape, dtype=self.dtype, device=device)
-        return self.kept[name]
+    def again(self) -> Space:
+        """The same memory for another branch."""
+        self.taken = 0
+        return self
 
-    def scaled(self, name: str, weight: Tensor, scale: Tensor | None) -> Tensor:
+    def hold(self, shape: Sequence[int], device: torch.device) -> Tensor:
+        size = prod(shape)
+        if self.taken == len(self.slots):
+            self.slots.append(torch.empty(0))
+        if len(self.slots[self.taken]) < size:
+            self.slots[self.taken] = torch.empty(size, dtype=self.dtype, device=device)
+        self.taken += 1
+        return self.slots[self.taken - 1][:size].view(*shape)
+
+    def scaled(self, weight: Tensor, scale: Tensor | None) -> Tensor:
         """LayerScale into the matrix; one that is ready as it is stays where it is."""
         if scale is None and weight.dtype == self.dtype and weight.is_contiguous():
             return weight
-        place = self.hold(name, weight.shape, weight.device)
+        place = self.hold(weight.shape, weight.device)
         return place.copy_(weight if scale is None else weight * scale[:, None])
 
 
@@ -67,11 +79,13 @@ class Norm:
 
     def fold(self, weight: Tensor, place: Tensor) -> None:
         """Writes a matrix behind this norm to `place`, as one that `unit` goes through."""
-        exact = torch.mul(weight, self.gain, out=place if place.dtype == weight.dtype else None)
-        if self.centred:
-            exact.sub_(exact.mean(1, keepdim=True))
-        if exact is not place:
-            place.copy_(exact)
+        rows = FOLDED if weight.device.type == "cpu" else len(weight)
+        for some, part in zip(weight.split(rows), place.split(rows), strict=True):
+            exact = torch.mul(some, self.gain, out=part if part.dtype == some.dtype else None)
+            if self.centred:
+                exact.sub_(exact.mean(1, keepdim=True))
+            if exact is not part:
+                part.copy_(exact)
 
     def correct(self, y: Tensor) -> Tensor:
         """The rest of the gradient, in place: takes out of y what lies along `unit`.
@@ -144,13 +158,13 @@ class AttentionPart:
 
     def folded(self, space: Space) -> AttentionPart:
         before, dtype = self.norms.before, space.dtype
-        inward = space.hold("inward", (sum(len(w) for w in self.weights), len(self.out)), self.out.device)
+        inward = space.again().hold((sum(len(w) for w in self.weights), len(self.out)), self.out.device)
         weights = inward.split([len(w) for w in self.weights])
         for place, weight in zip(weights, self.weights, strict=True):
             place.copy_(weight) if before is None else before.fold(weight, place)
         q, k = ((side * self.sharpness).to(dtype) for side in (self.q, self.k))
         norms = self.norms.each(lambda norm: norm.to(dtype))
-        out = space.scaled("outward", self.out, self.scale)
+        out = space.scaled(self.out, self.scale)
         A, v = self.A.to(dtype), self.v.to(dtype)
         direct = _direct(q, k, weights, space) if self.cheaper_direct else None
         return AttentionPart(A, q, k, v, 1.0, weights, self.pulls, out, None, norms, inward, direct)
@@ -185,7 +199,7 @@ def _direct(q: Tensor, k: Tensor, weights: Sequence[Tensor], space: Space) -> Te
     """
     images, heads, length, _ = q.shape
     scores, channels = heads * length, weights[2].shape[1]
-    place = space.hold("direct", (images, 2 * scores + len(weights[2]), channels), q.device)
+    place = space.hold((images, 2 * scores + len(weights[2]), channels), q.device)
     for start, side, weight in ((0, k, weights[0]), (scores, q, weights[1])):
         part = place[:, start : start + scores].unflatten(1, (heads, length))
         part.copy_(side @ weight.unflatten(0, (heads, -1)))
@@ -208,8 +222,9 @@ class MlpPart:
     def folded(self, space: Space) -> MlpPart:
         before, dtype = self.norms.before, space.dtype
         ways = []
-        for k, (derivative, weight) in enumerate(self.ways):
-            place = space.hold(f"way {k}", weight.shape, weight.device)
+        space.again()
+        for derivative, weight in self.ways:
+            place = space.hold(weight.shape, weight.device)
             if before is None:
                 place.copy_(weight)
             else:
@@ -217,7 +232,7 @@ class MlpPart:
                 derivative = derivative * before.inverse
             ways.append((derivative.to(dtype), place))
         norms = self.norms.each(lambda norm: norm.to(dtype))
-        return MlpPart(tuple(ways), space.scaled("mlp", self.out, self.scale), None, norms)
+        return MlpPart(tuple(ways), space.scaled(self.out, self.scale), None, norms)
 
     def at(self, tokens: Tensor | slice) -> MlpPart:
         ways = tuple((derivative[:, tokens], weight) for derivative, weight in self.ways)

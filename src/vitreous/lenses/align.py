@@ -26,10 +26,12 @@ import numpy as np
 from tqdm.auto import tqdm  # type: ignore[import-untyped]
 
 from vitreous.checks import number, whole
+from vitreous.engine import say
 from vitreous.errors import SettingsError
-from vitreous.lenses.align_checks import device_of, regions
+from vitreous.lenses.align_checks import device_of, folder_for, regions
 from vitreous.lenses.align_finding import ChannelAlign as ChannelAlign
 from vitreous.lenses.align_nodes import Nodes, Read, open_nodes
+from vitreous.mirrors import kept_at
 from vitreous.provenance import replace_file
 
 if TYPE_CHECKING:
@@ -52,6 +54,7 @@ class Schedule:
     data: str  # a hash of what is learned from
 
 
+@kept_at("out")
 def align(
     sources: Any,
     responses: Responses | np.ndarray,
@@ -93,22 +96,21 @@ def align(
     whole(0, seed=seed)
     number(lambda_eigen=lambda_eigen, lambda_zero=lambda_zero, lambda_cov=lambda_cov, held_out=held_out)
     number(above=True, lr=lr)
-    where, wanted = device_of(device), _responses(responses, rois)
-    sources = _recorded(sources, images, sites, out, progress)
+    where, wanted, kept = device_of(device), _responses(responses, rois), folder_for(out)
+    sources = _recorded(sources, images, sites, kept, progress)
     found = open_nodes(sources, sites=sites, tokens=tokens, read=read, same_width=False)
     _check(found, wanted, nodes, eigenvectors, held_out)
     seen = read_features(found.blocks, PATCHES, seed, progress)
     target = _target(wanted, held_out, seed)
     net = AlignNet([p.shape[1] for p in seen.pooled], width, target.values.shape[1], seed)
     weights = Weights(lambda_eigen, lambda_zero, lambda_cov, nodes, eigenvectors)
-    kept = None if out is None else Path(out)
     schedule = Schedule(epochs, patience, batch, lr, seed, kept, "" if kept is None else _hash(seen, target))
     log = _fit(net.to(where), seen.to(where), target, weights, schedule, progress)
     settings: dict[str, Any] = {"width": width, "lambda_eigen": lambda_eigen, "lambda_zero": lambda_zero}
     settings |= {"lambda_cov": lambda_cov, "seed": seed, "epochs": len(log), "sites": sites, "tokens": tokens}
     finding = _finding(net.cpu(), seen, found, wanted, target, log, settings | {"responses": wanted.name})
-    if out is not None:
-        finding.save(out)
+    if kept is not None:
+        finding.save(kept)
     return finding
 
 
@@ -125,18 +127,24 @@ def _responses(given: Responses | np.ndarray, rois: Mapping[str, np.ndarray] | N
     return given
 
 
-def _recorded(sources: Any, images: ImageSet | None, sites: str, out: str | Path | None, progress: bool) -> Any:
-    """Sources with a store in the place of each subject."""
+def _recorded(sources: Any, images: ImageSet | None, sites: str, out: Path | None, progress: bool) -> Any:
+    """Sources with a store in the place of each subject; stores are of these pictures."""
     from vitreous.models.subject import Subject
     from vitreous.recording import record
+    from vitreous.store import Store
 
-    if not isinstance(sources, Mapping) or not any(isinstance(part, Subject) for part in sources.values()):
+    if not isinstance(sources, Mapping):
+        return sources
+    for name, part in sources.items():
+        if images is not None and isinstance(part, Store) and tuple(images.ids) != part.ids:
+            raise SettingsError("a store is of other pictures than images=", given=f"{name}: {part}")
+    if not any(isinstance(part, Subject) for part in sources.values()):
         return sources
     if images is None or out is None:
         raise SettingsError(
             "subjects have to be recorded first", remedy="give images= and out=, or stores of vt.record"
         )
-    folder = Path(out) / "stores"
+    folder = out / "stores"
     return {
         name: record(part, images, sites, out=folder / name, progress=progress) if isinstance(part, Subject) else part
         for name, part in sources.items()
@@ -301,15 +309,11 @@ def _keep(net: AlignNet, optimiser: Any, log: Any, best: Any, schedule: Schedule
 
 
 def _resume(net: AlignNet, optimiser: Any, schedule: Schedule, weights: Weights) -> tuple[list[Any], dict[str, Any]]:
-    import pickle
-
-    import torch
-
     path = None if schedule.out is None else schedule.out / CHECKPOINT
-    if path is None or not path.exists():
+    state = None if path is None else _read(path, net.head.device)
+    if state is None:
         return [], {name: value.detach().clone() for name, value in net.state_dict().items()}
     try:
-        state = torch.load(path, weights_only=True, map_location=net.head.device)
         if state["facts"] != _facts(schedule, weights):
             raise SettingsError(
                 "the folder holds an alignment with other settings, models or responses",
@@ -321,9 +325,25 @@ def _resume(net: AlignNet, optimiser: Any, schedule: Schedule, weights: Weights)
         return list(state["log"]), state["best"]
     except SettingsError:
         raise
-    except (OSError, RuntimeError, KeyError, EOFError, ValueError, pickle.UnpicklingError) as error:
+    except (RuntimeError, KeyError, TypeError, ValueError) as error:
         raise SettingsError(
-            "the checkpoint cannot be read, or is of other models or responses",
+            "the checkpoint is of other models or responses, or none of ours",
             given=str(path),
             remedy="delete it, or choose another folder",
         ) from error
+
+
+def _read(path: Path, device: Any) -> Any:
+    """A checkpoint; None where there is none, or one that has lost its end: the same maps are learned anew."""
+    import pickle
+    from io import BytesIO
+
+    import torch
+
+    if not path.exists():
+        return None
+    try:
+        return torch.load(BytesIO(path.read_bytes()), weights_only=True, map_location=device)
+    except (RuntimeError, EOFError, ValueError, pickle.UnpicklingError):
+        say(f"{path} cannot be read: training begins anew")
+        return None

@@ -14,6 +14,7 @@ from vitreous.finding import Finding, heat
 from vitreous.lenses.align_colors import Groups, colors, farthest_points, group_nodes, spectral_tsne, transitions
 from vitreous.lenses.align_cut import Spectral, read_array
 from vitreous.lenses.align_nodes import unit_length
+from vitreous.mirrors import kept_at, read_from
 
 PLANE, SPACE, SHADES, IDS = "plane.npy", "space.npy", "shades.npy", "ids.json"
 MERGES, OWNER = "merges.npy", "owner.npy"
@@ -144,6 +145,7 @@ class Atlas(Finding):
         placed = self.plane if dims == 2 else self.space
         return np.stack([placed[self.node((model, layer, picture, patch))] for layer in self.layers(model)])
 
+    @kept_at("folder")
     def save(self, folder: str | Path) -> Path:
         """Arrays as `.npy`, so that a viewer can map them, and two small JSON files."""
         import json
@@ -156,6 +158,7 @@ class Atlas(Finding):
         return folder
 
     @classmethod
+    @read_from("folder")
     def load(cls, folder: str | Path) -> Atlas:
         import json
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from vitreous.errors import SettingsError
@@ -32,12 +33,27 @@ def device_of(name: str | None) -> torch.device:
     return torch.device(name or "cpu")
 
 
+def folder_for(out: str | Path | None) -> Path | None:
+    """Where something will be kept, before anything is computed for it."""
+    if out is None:
+        return None
+    if not isinstance(out, str | Path):
+        raise SettingsError("out is a folder", given=out)
+    if (folder := Path(out)).is_file():
+        raise SettingsError("out is a folder", given=str(folder), remedy="this is a file: choose another name")
+    return folder
+
+
 def checked_affinity(affinity: Callable[[Tensor], Tensor]) -> Callable[[Tensor], Tensor]:
     """A function of one's own, whose answers are looked at: a number from 0 on for every cosine."""
 
     def checked(cosines: Tensor) -> Tensor:
+        import torch
+
         shape = cosines.shape
         found = affinity(cosines)
+        if not isinstance(found, torch.Tensor):
+            raise SettingsError("an affinity gives a tensor, as it gets one", given=type(found).__name__)
         if found.shape != shape or not bool((found >= -ROUNDING).all()):
             least = float(found.min()) if found.numel() else None
             raise SettingsError(

@@ -213,14 +213,14 @@ def ncut(
     """
     import torch
 
-    whole(0, n_eig=n_eig, seed=seed)
-    whole(1, k=k, **({} if n_sample is None else {"n_sample": n_sample}))
+    whole(0, seed=seed)
+    whole(1, n_eig=n_eig, k=k, **({} if n_sample is None else {"n_sample": n_sample}))
     where = device_of(device)
     nodes = open_nodes(features, sites=sites, tokens=tokens, read=read)
     count = len(nodes)
     if method not in METHODS:
         raise SettingsError("unknown method", given=method, accepted=METHODS)
-    if not 1 <= n_eig < count:
+    if n_eig >= count:
         raise SettingsError("a graph has fewer eigenvectors than nodes", given=f"{n_eig} of {count} nodes")
     chosen = ("exact" if count <= EXACT else "low_rank") if method == "auto" else method
     weigh = _affinity(affinity)
@@ -277,12 +277,12 @@ def _affinity(affinity: str | Callable[[Tensor], Tensor]) -> Callable[[Tensor], 
 
 def _sample(count: int, n_eig: int, n_sample: int | None, method: str) -> int | None:
     """Landmarks or sampled nodes; no more than there are."""
-    if method == "exact":
-        return None
     if n_sample is not None and not n_eig < n_sample <= count:
         raise SettingsError(
             "n_sample lies between the eigenvectors and the nodes", given=n_sample, accepted=f"{n_eig + 1} to {count}"
         )
+    if method == "exact":
+        return None
     least = 4 * n_eig
     return min(count, n_sample or max(least, LANDMARKS if method == "low_rank" else PAPER_SAMPLE))
 

@@ -1,4 +1,4 @@
-"""What an alignment is: maps into one space, a head to responses, and how well it predicts images it never saw."""
+"""What an alignment is: maps into one space, a head to responses, and how well it predicts held-out images."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ import numpy as np
 
 from vitreous.errors import SettingsError
 from vitreous.finding import Finding, columns
+from vitreous.mirrors import kept_at, read_from
 
 FILE, ABOUT = "alignment.safetensors", "alignment.json"
 ARRAYS = ("head", "bias", "held_out", "measured", "predicted", "spread")
@@ -21,9 +22,9 @@ ARRAYS = ("head", "bias", "held_out", "measured", "predicted", "spread")
 class ChannelAlign(Finding):
     """`slots` are (model, layer); `maps` (channel, width) of each; `head` (width, response), `bias` (response,).
 
-    `held_out` are the images that training never saw, with their `measured` and `predicted` responses. `spread`
-    (response,) is how much each response varied in training, `ceiling` (response,) the share of variance that could be
-    explained, where the responses had repeats. `log` has a line an epoch.
+    `held_out` are images that no step was taken on, with their `measured` and `predicted` responses; their error chose
+    the epoch that is kept. `spread` (response,) is how much each response varied in training, `ceiling` (response,) the
+    share of variance that could be explained, where the responses had repeats. `log` has a line an epoch.
     """
 
     slots: tuple[tuple[str, str], ...]
@@ -64,10 +65,11 @@ class ChannelAlign(Finding):
         """B_i of section 2.1: (…, channel) -> (…, response), what each patch adds; their mean and the bias predict."""
         return self.transform(features, model, layer) @ self.head
 
-    def score(self, rois: Sequence[str] | None = None) -> dict[str, np.ndarray]:
-        """R² on the held-out images, (response,) of every region and of `all`."""
+    def score(self, rois: str | Sequence[str] | None = None) -> dict[str, np.ndarray]:
+        """R² on the held-out images, (response,) of every region and of `all`; of one region or some, if asked for."""
         from vitreous.evidence.responses import explained
 
+        rois = [rois] if isinstance(rois, str) else rois
         r2 = explained(self.measured, self.predicted)
         regions = {"all": np.ones(len(r2), bool), **self.rois}
         if unknown := sorted(set(rois or ()) - set(regions)):
@@ -131,6 +133,7 @@ class ChannelAlign(Finding):
             raise SettingsError("a region without responses", given=roi)
         return self.rois[roi]
 
+    @kept_at("folder")
     def save(self, folder: str | Path) -> Path:
         """Two files: arrays as safetensors, the rest as JSON."""
         from safetensors.numpy import save_file
@@ -150,6 +153,7 @@ class ChannelAlign(Finding):
         return found if self.ceiling is None else found | {"ceiling": self.ceiling}
 
     @classmethod
+    @read_from("folder")
     def load(cls, folder: str | Path) -> ChannelAlign:
         """What `save` wrote. A folder that is damaged, or holds something else, is refused."""
         from safetensors import SafetensorError

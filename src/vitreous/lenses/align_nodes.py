@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -71,7 +71,7 @@ class Nodes:
             step = max(1, size // max(1, tokens))
             for start in range(0, samples, step):
                 part = block.samples(slice(start, start + step))
-                yield finite(part, block).reshape(-1, self.channels)
+                yield finite(part, block, range(start, samples)).reshape(-1, self.channels)
 
     def take(self, places: np.ndarray) -> np.ndarray:
         """(place, channel) of any nodes, in the order asked for."""
@@ -84,18 +84,20 @@ class Nodes:
             wanted, where = np.unique(sample, return_inverse=True)
             for some in np.array_split(np.arange(len(wanted)), max(1, len(wanted) // 64)):
                 if len(some):
-                    part = finite(block.samples(wanted[some]), block)
+                    part = finite(block.samples(wanted[some]), block, wanted[some])
                     mine = (where >= some[0]) & (where <= some[-1])
                     found[here[mine]] = part[where[mine] - some[0], token[mine]]
             first += len(block)
         return found
 
 
-def finite(part: np.ndarray, block: Block) -> np.ndarray:
-    if not np.isfinite(part).all():
-        raise SettingsError(
-            "some features are not finite", given=f"{block.model} {block.layer}", remedy="leave those pictures out"
-        )
+def finite(part: np.ndarray, block: Block, pictures: Sequence[int] | np.ndarray) -> np.ndarray:
+    """The part (picture, token, channel) itself; `pictures` are their numbers, which a refusal names."""
+    good = np.isfinite(part).all((1, 2))
+    if not good.all():
+        first = pictures[int(good.argmin())]
+        where = f"{block.model} {block.layer}, picture {first}" if block.model or block.layer else f"row {first}"
+        raise SettingsError("some features are not finite", given=where, remedy="leave those pictures out")
     return part
 
 

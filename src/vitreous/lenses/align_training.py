@@ -42,7 +42,7 @@ def read_features(blocks: tuple[Block, ...], kept: int, seed: int, progress: boo
         places = generator.random((samples, tokens)).argsort(1)[:, :kept]
         means, some = [], []
         for start in range(0, samples, READ):
-            part = finite(block.samples(slice(start, start + READ)), block)
+            part = finite(block.samples(slice(start, start + READ)), block, range(start, samples))
             means.append(part.mean(1))
             some.append(np.take_along_axis(part, places[start : start + READ, :, None], 1))
         pooled.append(torch.from_numpy(np.concatenate(means)))

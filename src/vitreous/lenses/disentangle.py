@@ -44,6 +44,7 @@ from vitreous.lenses.disentangle_rows import Rows, Tokens, describe_source, open
 from vitreous.lenses.disentangle_share import Claims
 from vitreous.lenses.disentangle_units import OnCores, Options, Route, SplitOne, UnitTop
 from vitreous.lenses.disentangle_work import UnitSplit, Work, assemble, open_work
+from vitreous.mirrors import kept_at
 from vitreous.models.subject import Subject
 from vitreous.subunits.layers import LinearLayer, chosen_units, find_layer
 
@@ -62,6 +63,7 @@ SAMPLED_UNITS = 32  # units that are clustered to find the options for an expans
 PAUSE = 0.5  # seconds, where other processes have all units that are left
 
 
+@kept_at("out")
 def disentangle(
     subject: Subject | nn.Module,
     source: ImageSet | TextSet | Store | np.ndarray,

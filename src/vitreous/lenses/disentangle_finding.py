@@ -16,6 +16,7 @@ from vitreous.checks import is_number, whole_numbers
 from vitreous.errors import SettingsError, StoreError
 from vitreous.finding import Finding
 from vitreous.kernels.split_weights import dead_subunits, divide, shares
+from vitreous.mirrors import kept_at, read_from
 from vitreous.provenance import json_bytes, replace_file
 
 if TYPE_CHECKING:
@@ -247,6 +248,7 @@ class Disentanglement(Finding):
 
     # -- on disk
 
+    @kept_at("folder")
     def save(self, folder: str | Path) -> None:
         """Two files: arrays as safetensors, the rest as JSON. The same finding gives the same bytes."""
         from safetensors.numpy import save
@@ -260,6 +262,7 @@ class Disentanglement(Finding):
         replace_file(folder / ABOUT, json_bytes(about))  # last: a folder that has it is whole
 
     @classmethod
+    @read_from("folder")
     def load(cls, folder: str | Path) -> Disentanglement:
         """What `save` wrote. A folder that is damaged, or holds something else, is refused."""
         from safetensors import SafetensorError

@@ -128,6 +128,7 @@ def describe_source(source: Source) -> dict[str, Any]:
             "instances come from something else",
             given=type(source).__name__,
             accepted="an ImageSet, a TextSet, a Store, or an array of what enters the layer",
+            remedy=f"vt.ImageSet.open({str(source)!r})" if isinstance(source, str | Path) else None,
         )
     return {"name": source.name, "fingerprint": source.fingerprint, "samples": len(source)}
 

@@ -24,7 +24,8 @@ never joined. Everything else is exact: the distance matrix is never filled, but
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+import sys
+from collections.abc import Iterable, Sequence
 from numbers import Real
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -32,6 +33,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from tqdm.auto import tqdm  # type: ignore[import-untyped]
 
+from vitreous.checks import flag
 from vitreous.errors import SettingsError
 from vitreous.kernels.l1 import distances as l1_distances
 from vitreous.kernels.l1 import pair_distances
@@ -86,13 +88,15 @@ def structure(
 ) -> StructureFinding:
     """Clusters of units across layers.
 
-    The source is a store that holds `blocks.*.resid.out`, its folder, or activations (sample, layer, token, channel).
+    The source is a store that holds `blocks.*.resid.out`, its folder, or activations (sample, layer, token, channel),
+    in an array or a tensor.
     `layers` and `tokens` choose among those that were recorded; all by default. `keep_transformed` keeps what
     `vt.compare` needs to compare layers: a byte a unit and sample, or eight for transforms other than "grouped_rank".
 
     >>> finding = vt.structure(store, tokens=[0])
     >>> finding.largest, finding.inefficient.sum(), finding.counts
     """
+    flag(keep_nearly_dead=keep_nearly_dead, distances=distances, keep_transformed=keep_transformed, progress=progress)
     features, about = _features(source, layers, tokens)
     samples, *shape = features.shape
     flat = _checked(features.reshape(samples, math.prod(shape)), bins, transform)
@@ -146,7 +150,7 @@ def transformed(features: np.ndarray, transform: str, bins: int, places: np.ndar
 
 def _labels(rows: np.ndarray, threshold: float, progress: bool = False) -> np.ndarray:
     """(unit, sample) of transformed features -> int64 (unit,): clusters of two or more, -1 for none."""
-    if not isinstance(threshold, Real) or not 0 < threshold < np.inf:
+    if not isinstance(threshold, Real) or isinstance(threshold, bool) or not 0 < threshold < np.inf:
         raise SettingsError("threshold must be positive", given=threshold, accepted="a number above 0")
     root = near_components(rows, threshold * rows.shape[1], progress)
     anchors, member, sizes = np.unique(root, return_inverse=True, return_counts=True)
@@ -186,8 +190,17 @@ def _nearly_constant(flat: np.ndarray, share: float = 0.01) -> np.ndarray:
 # -- what was given
 
 
+def _array(given: Any) -> np.ndarray:
+    """Tensors of any device, precision and graph too; whoever has one has imported torch."""
+    torch = sys.modules.get("torch")
+    if torch is not None and isinstance(given, torch.Tensor):
+        given = given.detach().cpu()
+        given = given.float() if given.dtype == torch.bfloat16 else given
+    return np.asarray(given)
+
+
 def _checked(features: np.ndarray, bins: int, transform: str = "grouped_rank") -> np.ndarray:
-    features = np.asarray(features)
+    features = _array(features)
     if features.ndim != 2 or features.dtype.kind not in "fiu":
         raise SettingsError(
             "features are numbers (sample, unit)", given=f"{features.dtype} {features.shape}", accepted="a 2-D array"
@@ -226,13 +239,22 @@ def _features(
         made = {"model": dict(source.manifest.model), "data": dict(source.manifest.data)}
         features = _read(source, [names[i] for i in which], kept)
         return features, {"layers": tuple(names[i] for i in which), "tokens": kept, "source": made}
-    array = np.asarray(source)
+    array = _array(source)
     if array.ndim != 4:
-        raise SettingsError("activations are (sample, layer, token, channel)", given=array.shape)
+        raise SettingsError(
+            "activations are (sample, layer, token, channel)",
+            given=array.shape or type(source).__name__,
+            accepted="a 4-D array, or a store of vt.record",
+        )
     names = tuple(f"layer {i}" for i in range(array.shape[1]))
     which, kept = _layers(layers, names), _chosen(tokens, array.shape[2], "token")
     about = {"layers": tuple(names[i] for i in which), "tokens": kept, "source": None}
     return array[:, list(which)][:, :, list(kept)], about
+
+
+def _is_place(index: object) -> bool:
+    """True and False are no places: somebody meant a mask."""
+    return isinstance(index, int | np.integer) and not isinstance(index, bool)
 
 
 def _layers(layers: Sequence[int] | None, names: tuple[str, ...]) -> tuple[int, ...]:
@@ -282,7 +304,7 @@ def _read(store: Store, names: list[str], tokens: tuple[int, ...]) -> np.ndarray
 def _chosen(indices: Sequence[int] | None, count: int, what: str) -> tuple[int, ...]:
     """Indices as numbers from 0; all if none are asked for."""
     indices = range(count) if indices is None else indices
-    if isinstance(indices, int | str) or not all(isinstance(index, int | np.integer) for index in indices):
+    if not isinstance(indices, Iterable) or isinstance(indices, str) or not all(map(_is_place, indices)):
         raise SettingsError(f"{what}s are a list of numbers", given=indices, accepted=f"such as [0, {count - 1}]")
     if wrong := [index for index in indices if not -count <= index < count]:
         raise SettingsError(f"no such {what}", given=wrong[0], accepted=f"{-count} to {count - 1}")

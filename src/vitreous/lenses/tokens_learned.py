@@ -31,7 +31,7 @@ from vitreous.finding import Finding
 from vitreous.hooks import capture, evaluating
 from vitreous.lenses.tokens import token_maps
 from vitreous.lenses.tokens_inputs import inputs_of
-from vitreous.lenses.tokens_segments import segment
+from vitreous.lenses.tokens_segments import check_clusters, segment
 from vitreous.models.subject import Subject
 
 
@@ -87,6 +87,8 @@ class SelfConsistency:
         given = inputs_of(subject, images, size)
         if given.grid is None:
             raise SettingsError("texts have no segments to learn from", given=subject.name)
+        if self.k is not None:
+            check_clusters(self.k, given.grid.patches)
         generator = torch.Generator().manual_seed(self.seed)
         chosen = torch.randperm(len(given.ids), generator=generator)[: self.samples].tolist()
         x = torch.cat([given.batch(range(k, k + 1))[0] for k in chosen])

@@ -19,10 +19,11 @@ import torch
 from torch import Tensor, nn
 
 from vitreous.attention import tap
-from vitreous.hooks import Recording, capture
+from vitreous.hooks import capture
 from vitreous.kernels.token_backward import past_block
 from vitreous.kernels.token_layers import AttentionPart, Layer, MlpPart, Norm, Norms, Pull
 from vitreous.lenses.tokens_watch import Core, Given, Linear, Normed, Seen, Unread, watching
+from vitreous.memory import give_back
 from vitreous.models.subject import Subject
 
 SHAPED = ("CloneBackward0", "ViewBackward0", "UnsafeViewBackward0", "TransposeBackward0")
@@ -76,16 +77,17 @@ class Reader:
         """All blocks, and what each wanted one gave (image, token, channel)."""
         layers: list[Layer] = []
         plans, unknown = dict(self.known), dict[int, Given]()
-        parts = ("attn.out", "mlp.out", "resid.out")
+        parts = ("attn.out", "mlp.out")
         sites = [f"blocks.{b}.{part}" for b in range(len(self.modules)) for part in parts]
         with ExitStack() as stack:
             stack.enter_context(torch.enable_grad())
-            rec: Recording
+            branches = stack.enter_context(capture(self.subject, sites))
 
             def done(seen: Seen) -> None:
                 index = len(layers)
                 kind = self.kinds[index]
-                added = [rec[f"blocks.{index}.{part}"] for part in parts[:2]]
+                added = [branches[f"blocks.{index}.{part}"] for part in parts]
+                branches.clear()  # a block's graph goes with it, before the next block makes its own
                 if kind not in plans:
                     plans[kind] = _plan(self.subject, index, seen, *added)
                     unknown[index] = seen.given
@@ -93,10 +95,13 @@ class Reader:
 
             for module in self.modules:
                 stack.enter_context(watching(module, done))
-            rec = stack.enter_context(capture(self.subject, sites, stop=True))  # its hooks run last, and end the pass
+            wanted = [f"blocks.{b}.resid.out" for b in self.blocks]
+            rec = stack.enter_context(capture(self.subject, wanted, stop=True))  # its hooks run last, and end the pass
             self.subject(x)
         for index, given in unknown.items():
             _compare(self.subject, index, given, layers[index])
+        if unknown:
+            give_back()  # matrices of one whole block were folded to compare it
         self.known.update(plans)
         return layers, {b: rec[f"blocks.{b}.resid.out"].detach() for b in self.blocks}
 

@@ -153,6 +153,8 @@ def segment(
     for name, value, known in (("linkage", linkage, LINKAGES), ("scale", scale, SCALES), ("weigh", weigh, WEIGHINGS)):
         if value not in known:
             raise SettingsError(f"unknown {name}", given=value, accepted=known)
+    if not isinstance(maps, TokenMaps):
+        raise SettingsError("token maps are segmented", given=type(maps), remedy="vt.token_maps(subject, images)")
     if maps.grid is None:
         raise SettingsError("texts have no pixels to segment", given=maps)
     if len(maps.patches) < 2:
@@ -167,8 +169,10 @@ def object_mask(maps: np.ndarray, tau: float = 0.2, *, scale: bool = True) -> np
 
     Pixels without a value, which the model never saw, are not part of an object.
     """
-    if not is_number(tau):
-        raise SettingsError("tau is a number", given=tau)
+    if not is_number(tau) or (scale and not 0 <= tau <= 1):
+        raise SettingsError(
+            "tau is a share of a map's range", given=tau, accepted="0 to 1, any number with scale=False"
+        )
     maps = np.asarray(maps)
     if maps.ndim < 2 or maps.dtype.kind not in "fiu":
         raise SettingsError("maps are numbers (..., row, column)", given=f"{maps.dtype} {maps.shape}")
@@ -212,14 +216,18 @@ def _cut(trees: tuple[np.ndarray, ...], k: int | None, threshold: float | None, 
     from scipy.cluster.hierarchy import fcluster
 
     if k is not None:
-        if not isinstance(k, int | np.integer):
-            raise SettingsError("k is a whole number", given=k, accepted=f"1 to {tokens}")
-        if not 1 <= k <= tokens:
-            raise SettingsError("more clusters than tokens, or none", given=k, accepted=f"1 to {tokens}")
+        check_clusters(k, tokens)
         return np.stack([_in_order(fcluster(tree, k, "maxclust")) for tree in trees])
     if threshold is None or not is_number(threshold) or not 0 <= threshold <= 1:
         raise SettingsError("threshold is a share of the tree's height", given=threshold, accepted="0 to 1")
     return np.stack([_in_order(fcluster(tree, threshold * tree[:, 2].max(), "distance")) for tree in trees])
+
+
+def check_clusters(k: Any, tokens: int) -> None:
+    if not isinstance(k, int | np.integer) or isinstance(k, bool):
+        raise SettingsError("k is a whole number", given=k, accepted=f"1 to {tokens}")
+    if not 1 <= k <= tokens:
+        raise SettingsError("more clusters than tokens, or none", given=k, accepted=f"1 to {tokens}")
 
 
 def _in_order(labels: np.ndarray) -> np.ndarray:

@@ -148,7 +148,8 @@ class Subject:
         path = self.blocks[block].path.removeprefix(f"{self.root_path}.") if self.root_path else self.blocks[block].path
         grid = self.family.grid(self.root, Size(*size), path)
         if grid.patches < 1:
-            raise SettingsError("pictures this small hold no patch", given=tuple(size))
+            remedy = "larger pictures, or a larger size="
+            raise SettingsError("pictures this small hold no patch", given=tuple(size), remedy=remedy)
         return grid
 
     @property

@@ -126,8 +126,8 @@ class _Work:
         compute, made = self.compute(), list[Shard]()
         with _plain_full_disk(self.where), evaluating(self.order.subject.module):
             with ShardWriter(self.where.folder, self.manifest, lambda shard, _: made.append(shard)) as writer:
-                for positions, x in self.batches([number]):
-                    writer.put(int(positions[0]), compute(positions, x))
+                for positions, arrays in compute.batches(self.batches([number])):
+                    writer.put(int(positions[0]), arrays)
             self.where.send(made[0])
         return made[0]
 
@@ -173,8 +173,7 @@ def _stream(work: _Work, say: Callable[[str], None], advance: Callable[[int], No
     """All shards by this process, whose disk is busy while the model is."""
     began, compute, manifest = time.monotonic(), work.compute(), work.manifest
     with ShardWriter(work.where.folder, manifest, work.where.keep) as writer:
-        for done, (positions, x) in enumerate(work.batches(_missing(manifest))):
-            arrays = compute(positions, x)
+        for done, (positions, arrays) in enumerate(compute.batches(work.batches(_missing(manifest)))):
             if done == 0:
                 say(describe(manifest, len(positions), time.monotonic() - began))
             writer.put(int(positions[0]), arrays)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Literal
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
     from vitreous.models.subject import Subject
 
 OnNonfinite = Literal["raise", "keep"]
+Arrays = dict[str, np.ndarray]  # of every site
+Check = Callable[[Mapping[str, "Tensor"], "Tensor"], None]
 
 
 def look(subject: Subject, sites: Sequence[str], x: np.ndarray, size: Size | None) -> dict[str, SiteInfo]:
@@ -90,16 +93,38 @@ class Pass:
     on_nonfinite: OnNonfinite
     parts: Parts = field(default_factory=Parts)
 
-    def __call__(self, positions: np.ndarray, x: np.ndarray) -> dict[str, np.ndarray]:
-        """Samples at `positions` with input `x` -> for each site what lies on disk; bfloat16 as its 16 bits."""
+    @property
+    def ahead(self) -> int:
+        """Batches that a device computes while those before are on their way to this machine's memory."""
+        return int(self.subject.device.type == "cuda")
+
+    def batches(self, source: Iterable[tuple[np.ndarray, np.ndarray]]) -> Iterator[tuple[np.ndarray, Arrays]]:
+        """Positions and inputs -> positions and what lies on disk, in order."""
+        coming: deque[tuple[np.ndarray, Arrays | Flight]] = deque()
+        for positions, x in source:
+            coming.append((positions, self(positions, x)))
+            while len(coming) > self.ahead:
+                yield _landed(*coming.popleft())
+        while coming:
+            yield _landed(*coming.popleft())
+
+    def __call__(self, positions: np.ndarray, x: np.ndarray) -> Arrays | Flight:
+        """Samples at `positions` with input `x` -> for each site what lies on disk; bfloat16 as its 16 bits.
+
+        From a GPU it is on its way: nothing here waits for it.
+        """
         import torch
 
         dtype = {"float16": torch.float16, "float32": torch.float32, "bfloat16": torch.bfloat16}[self.dtype]
+        check = partial(_check_numbers, dtype, [self.ids[k] for k in positions], self.on_nonfinite)
         with torch.inference_mode():
             values = self.parts(partial(_capture, self.subject, list(self.sites)), x)
             for site in self.sites:
                 values[site] = self._keep(site, values[site], positions)
-            _check_numbers(values, dtype, [self.ids[k] for k in positions], self.on_nonfinite)
+            sound = _within(values, dtype)
+            if self.ahead:
+                return Flight(values, dtype, sound, check)
+            check(values, sound)
             return {site: _to_numpy(values.pop(site).to(dtype)) for site in self.sites}  # one site at a time in memory
 
     def _keep(self, site: str, value: Tensor, positions: np.ndarray) -> Tensor:
@@ -135,14 +160,60 @@ def _to_numpy(value: Tensor) -> np.ndarray:
     return (value.view(torch.int16) if value.dtype == torch.bfloat16 else value).numpy()
 
 
-def _check_numbers(values: Mapping[str, Tensor], dtype: torch.dtype, ids: list[str], on_nonfinite: OnNonfinite) -> None:
-    """One look at the extremes of all sites; only if that is not plain sailing is the culprit searched for."""
+class Flight:
+    """A batch on its way from a GPU into page-locked memory, beside the next batch's computation.
+
+    What was computed stays on the GPU until it has landed and was found sound, so that a culprit can be named.
+    """
+
+    def __init__(self, values: dict[str, Tensor], dtype: torch.dtype, sound: Tensor, check: Check) -> None:
+        import torch
+
+        self._values, self._check = values, check
+        device = sound.device
+        cast = {site: value.to(dtype).contiguous() for site, value in values.items()}
+        aside = torch.cuda.Stream(device)
+        aside.wait_stream(torch.cuda.current_stream(device))
+        with torch.cuda.stream(aside):
+            self._arrays = {site: _page_locked(value) for site, value in cast.items()}
+            self._sound = _page_locked(sound)
+        self._left, self._end = cast, aside.record_event()
+
+    def land(self) -> Arrays:
+        self._end.synchronize()
+        self._left.clear()
+        self._check(self._values, self._sound)
+        self._values.clear()
+        return {site: _to_numpy(value) for site, value in self._arrays.items()}
+
+
+def _page_locked(value: Tensor) -> Tensor:
+    import torch
+
+    return torch.empty(value.shape, dtype=value.dtype, pin_memory=True).copy_(value, non_blocking=True)
+
+
+def _landed(positions: np.ndarray, found: Arrays | Flight) -> tuple[np.ndarray, Arrays]:
+    return positions, found.land() if isinstance(found, Flight) else found
+
+
+def _within(values: Mapping[str, Tensor], dtype: torch.dtype) -> Tensor:
+    """Whether all numbers of all sites are finite and fit, by a look at their extremes."""
     import torch
 
     extremes = torch.stack([torch.stack(torch.aminmax(value)).double() for value in values.values()])
-    largest = torch.finfo(dtype).max
-    if bool((extremes.abs() <= largest).all()):  # not-a-number compares as False
+    return (extremes.abs() <= torch.finfo(dtype).max).all()  # not-a-number compares as False
+
+
+def _check_numbers(
+    dtype: torch.dtype, ids: list[str], on_nonfinite: OnNonfinite, values: Mapping[str, Tensor], sound: Tensor
+) -> None:
+    """Raises if something is wrong; only if that is not plain sailing is the culprit searched for."""
+    import torch
+
+    if bool(sound):
         return
+    largest = torch.finfo(dtype).max
     for site, value in values.items():
         finite = torch.isfinite(value)
         if on_nonfinite == "raise" and not bool(finite.all()):

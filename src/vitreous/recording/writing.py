@@ -29,6 +29,7 @@ except ImportError:  # Windows
 
 LOCK = ".lock"
 AHEAD = 2  # batches that wait for the disk before the model has to wait as well
+SEALERS = 2  # shards that are synced and hashed at once, beside the one that is written
 
 
 @contextmanager
@@ -119,34 +120,44 @@ def _busy(path: Path, owner: str) -> StoreError:
 class ShardWriter:
     """Takes batches in order and writes them in a thread of its own, straight to their place in the draft of a shard.
 
-    Memory holds the batches that wait, never a whole shard. `keep` hears of every shard that is whole, with the
-    manifest that lists it; without it the manifest is written into the folder.
+    Memory holds the batches that wait, never a whole shard. A full draft is synced, hashed and renamed in other threads
+    while the next one is written: hashing is slower than most disks. `keep` hears of every shard that is whole, in
+    order and from one thread, with the manifest that lists it; without it the manifest is written into the folder.
     """
 
     def __init__(self, folder: Path, manifest: Manifest, keep: Callable[[Shard, Manifest], None] | None = None) -> None:
         self.manifest = manifest
         self._folder = folder
         self._keep = keep
-        self._pool = ThreadPoolExecutor(1, "vitreous-shards")
+        self._writer = ThreadPoolExecutor(1, "vitreous-shards")
+        self._sealers = ThreadPoolExecutor(SEALERS, "vitreous-seals")
+        self._keeper = ThreadPoolExecutor(1, "vitreous-manifest")
         self._waiting: deque[Future[None]] = deque()
+        self._ending: deque[Future[None]] = deque()  # shards that are full, until the manifest lists them
         self._draft: BinaryIO | None = None
         self._next: int | None = None  # the sample that has to come next in an open draft
+        self._listed = True  # every shard before, so that what a broken run leaves has no hole
 
     def __enter__(self) -> ShardWriter:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, _: BaseException | None, __: TracebackType | None) -> None:
+        """Shards that are full are kept even where something else went wrong, unless that was one of them."""
         try:
             while kind is None and self._waiting:
                 self._waiting.popleft().result()
+            while kind is None and self._ending:
+                self._ending.popleft().result()
         finally:
-            self._pool.shutdown(wait=True, cancel_futures=True)
+            self._writer.shutdown(wait=True, cancel_futures=True)
+            self._sealers.shutdown(wait=True)
+            self._keeper.shutdown(wait=True)
             if self._draft is not None:
                 self._draft.close()
 
     def put(self, first: int, arrays: Mapping[str, np.ndarray]) -> None:
         """Hands over the batch that begins with sample `first`; waits when the disk is too far behind."""
-        self._waiting.append(self._pool.submit(self._write, first, arrays))
+        self._waiting.append(self._writer.submit(self._write, first, arrays))
         while len(self._waiting) > AHEAD:
             self._waiting.popleft().result()
 
@@ -157,6 +168,8 @@ class ShardWriter:
             raise StoreError(f"sample {first} came after a batch that could not be written", given=self._next)
         self._next = -1  # stays so if anything below fails, and keeps later batches out of a shard with a hole
         if row == 0:
+            while len(self._ending) > SEALERS:
+                self._ending.popleft().result()
             self._draft = (self._folder / f"{shard_name(number)}.tmp").open("wb")
             self._draft.write(head)
         assert self._draft is not None
@@ -165,25 +178,34 @@ class ShardWriter:
             self._draft.write(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
         last = first + len(next(iter(arrays.values()))) - 1
         if last == self.manifest.span(number)[1]:
-            self._seal(number, self._draft)
-            self._next = None
+            sealed = self._sealers.submit(self._seal, number, self._draft)
+            self._ending.append(self._keeper.submit(self._list, sealed))
+            self._next = self._draft = None
         else:
             self._next = last + 1
 
-    def _seal(self, number: int, draft: BinaryIO) -> None:
-        draft.flush()
-        os.fsync(draft.fileno())
-        draft.close()
+    def _seal(self, number: int, draft: BinaryIO) -> Shard:
+        with draft:
+            draft.flush()
+            os.fsync(draft.fileno())
         written = self._folder / f"{shard_name(number)}.tmp"
         first, last = self.manifest.span(number)
         shard = Shard(shard_name(number), first, last, written.stat().st_size, file_hash(written))
         written.replace(self._folder / shard.file)
         sync_folder(written.parent)
+        return shard
+
+    def _list(self, sealed: Future[Shard]) -> None:
+        if not self._listed:
+            return
+        self._listed = False
+        shard = sealed.result()
         self.manifest = self.manifest.with_shard(shard)
         if self._keep is None:
             write_manifest(self._folder, self.manifest)
         else:
             self._keep(shard, self.manifest)
+        self._listed = True
 
 
 def write_manifest(folder: Path, manifest: Manifest) -> None:

@@ -13,6 +13,7 @@ from tqdm.auto import tqdm  # type: ignore[import-untyped]
 
 import vitreous.site.sprites as sprites
 from vitreous.errors import SettingsError
+from vitreous.mirrors import kept_at
 from vitreous.site.cloud import cloud_data
 from vitreous.site.downloads import downloads
 from vitreous.site.front import index_data
@@ -26,6 +27,7 @@ PAGE, SCRIPTS = "index.html", ("app.js", "app.css", "map.js")
 CARDS_INLINED = 40  # cards of a single file
 
 
+@kept_at("out")
 def write_site(
     examination: Examination | Sequence[Examination],
     out: str | Path,

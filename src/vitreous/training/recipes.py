@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
+from math import inf
 from types import MappingProxyType
 from typing import Any
 
+from vitreous.checks import is_number, number
 from vitreous.errors import SettingsError
 
 #: Table 3: timm's augmentation of pictures.
@@ -61,19 +63,30 @@ class Recipe:
         known = {f.name for f in fields(self)} - {"name", "about"}
         if wrong := sorted(set(changes) - known):
             raise SettingsError("a recipe has no such value", given=wrong, accepted=sorted(known))
+        for name in ("settings", "augmentation", "structure"):
+            if not isinstance(changes.get(name, {}), Mapping):
+                raise SettingsError(f"{name} are values by name", given=changes[name], accepted="a dictionary")
         if "structure" in changes:
             changes["structure"] = {**self.structure, **changes["structure"]}
         changed = replace(self, **changes)
-        values = asdict(changed)
-        for name, least in {"batch": 1, "epochs": 1, "lr_batch": 1, "test_every": 1, "warmup": 0, "seed": 0}.items():
-            if not isinstance(values[name], int) or values[name] < least:
-                raise SettingsError(f"{name} is a count", given=values[name], accepted=f"{least} or more")
-        for name in ("lr", "weight_decay", "smoothing", "crop"):
-            if not isinstance(values[name], int | float):
-                raise SettingsError(f"{name} is a number", given=values[name])
-        if changed.amp not in ("float16", "bfloat16", "none"):
-            raise SettingsError("unknown amp", given=changed.amp, accepted=("float16", "bfloat16", "none"))
+        _refuse_wrong(changed)
         return changed
+
+
+def _refuse_wrong(recipe: Recipe) -> None:
+    values = asdict(recipe)
+    for name, least in {"batch": 1, "epochs": 1, "lr_batch": 1, "test_every": 1, "warmup": 0, "seed": 0}.items():
+        if not isinstance(values[name], int) or isinstance(values[name], bool) or values[name] < least:
+            raise SettingsError(f"{name} is a count", given=values[name], accepted=f"{least} or more")
+    for name, most in {"lr": inf, "weight_decay": inf, "smoothing": 1, "crop": 1}.items():
+        number(**{name: values[name]})
+        if values[name] > most:
+            raise SettingsError(f"{name} is a share", given=values[name], accepted="0 to 1")
+    betas: Any = recipe.betas
+    if not isinstance(betas, list | tuple) or len(betas) != 2 or not all(is_number(b) and 0 <= b < 1 for b in betas):
+        raise SettingsError("betas are two numbers", given=betas, accepted="from 0 to below 1")
+    if recipe.amp not in ("float16", "bfloat16", "none"):
+        raise SettingsError("unknown amp", given=recipe.amp, accepted=("float16", "bfloat16", "none"))
 
 
 RECIPES = {

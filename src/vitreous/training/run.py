@@ -16,8 +16,10 @@ from typing import Any
 import torch
 from torch import nn
 
+from vitreous.checks import flag, number, whole
 from vitreous.errors import SettingsError, StoreError
 from vitreous.finding import Finding, columns
+from vitreous.mirrors import kept_at
 from vitreous.provenance import Run, json_bytes, replace_file, start_run
 from vitreous.subjects import pick_device
 from vitreous.training import ranks
@@ -51,6 +53,7 @@ class Trained(Finding):
         return trained_model(self.folder)
 
 
+@kept_at("out")
 def train(
     recipe: str | Recipe,
     out: str | Path,
@@ -77,6 +80,10 @@ def train(
     if "structure_settings" in changes:
         changes["structure"] = changes.pop("structure_settings")
     chosen = find_recipe(recipe).with_(**changes)
+    flag(structure=structure, progress=progress)
+    number(save_seconds=save_seconds)
+    if workers is not None:
+        whole(0, workers=workers)
     out = Path(out)
     with _together(device) as (share, where):
         batches = open_batches(chosen, data, where, share, workers)

@@ -28,8 +28,14 @@ def find_blocks(model: nn.Module | Subject, blocks: Sequence[str] | None) -> lis
         )
     while isinstance(model, OptimizedModule | DistributedDataParallel):
         model = model._orig_mod if isinstance(model, OptimizedModule) else model.module
+    if not isinstance(model, nn.Module):
+        raise SettingsError(
+            "the model is a torch module or a subject", given=type(model).__name__, remedy="vt.load(...) opens one"
+        )
     if blocks is None:
         return find_blocks(wrap(model), None)
+    if not isinstance(blocks, list | tuple) or not all(isinstance(path, str) for path in blocks):
+        raise SettingsError("blocks are paths of modules", given=blocks, accepted='such as ["blocks.0", "blocks.1"]')
     modules = dict(model.named_modules())
     if missing := [path for path in blocks if path not in modules]:
         raise SettingsError("no such module", given=missing, accepted=tuple(modules)[1:])

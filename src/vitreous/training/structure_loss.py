@@ -25,6 +25,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from vitreous.checks import whole
 from vitreous.errors import SettingsError
 from vitreous.lenses.structure import MOST_BINS, TRANSFORMS
 from vitreous.models.subject import Subject
@@ -82,6 +83,7 @@ class StructureLoss(nn.Module):
     ) -> None:
         super().__init__()
         _refuse_wrong(layers, bins, threshold, gamma, {"tokens": tokens, "every": every, "accumulate": accumulate})
+        whole(0, seed=seed)
         for name, word, words in (("reduce", reduce, REDUCE), ("transform", transform, TRANSFORMS)):
             if word not in words:
                 raise SettingsError(f"unknown {name}", given=word, accepted=words)
@@ -293,10 +295,10 @@ class StructureLoss(nn.Module):
 
 def _refuse_wrong(layers: int, bins: int, threshold: float, gamma: float, counts: dict[str, int]) -> None:
     for name, value in {"layers": layers, "bins": bins, **counts}.items():
-        if not isinstance(value, Integral):
+        if not isinstance(value, Integral) or isinstance(value, bool):
             raise SettingsError(f"{name} is a whole number", given=value)
     for name, number in {"threshold": threshold, "gamma": gamma}.items():
-        if not isinstance(number, Real):
+        if not isinstance(number, Real) or isinstance(number, bool):
             raise SettingsError(f"{name} is a number", given=number)
     if layers < 2:
         raise SettingsError("units are aligned between layers", given=f"layers={layers}", accepted="2 or more")
@@ -305,7 +307,7 @@ def _refuse_wrong(layers: int, bins: int, threshold: float, gamma: float, counts
             raise SettingsError(f"{name} is a count", given=value, accepted="1 or more")
     if not 2 <= bins <= MOST_BINS:
         raise SettingsError("bins out of range", given=bins, accepted=f"2 to {MOST_BINS}")
-    if not threshold > 0 or not gamma >= 0:
+    if not 0 < threshold < float("inf") or not 0 <= gamma < float("inf"):
         raise SettingsError("threshold and gamma are positive", given=f"{threshold=}, {gamma=}")
 
 

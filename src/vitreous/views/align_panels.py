@@ -26,7 +26,7 @@ def score_bars(alignment: ChannelAlign, *, title: str = "How well are held-out p
     """R² of every region, with the noise ceiling where there were repeats (Table 1)."""
     rows = alignment.records()[: MOST_REGIONS + 1]
     marks = tuple(row["ceiling"] for row in rows) if alignment.ceiling is not None else ()
-    caption = f"Mean over the responses of a region, {len(alignment.held_out)} pictures that training never saw."
+    caption = f"Mean over the responses of a region, {len(alignment.held_out)} pictures held out of training."
     names = tuple(f"{row['region']} ({row['responses']:,})" for row in rows)
     if min(row["R2"] for row in rows) < LEAST:
         caption += f" Bars end at {LEAST}, the table does not."

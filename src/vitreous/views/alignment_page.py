@@ -111,7 +111,7 @@ def _sections(look: AlignLook) -> Iterator[Section]:
     groups = [Group("", tuple(panels), columns=2), Group("", (_score_table(found),))]
     if look.brains:
         groups.append(Group("On the surface", look.brains))
-    sentence = "R² on pictures that training never saw, by region."
+    sentence = "R² by region, on pictures that no step was taken on; their error chose the epoch that is kept."
     yield Section("prediction", "Are the responses predicted?", sentence, tuple(groups), "Prediction")
     if look.cosines is not None:
         sentence = "The same patch of the same picture at two layers: what the alignment brought together."

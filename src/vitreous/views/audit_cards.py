@@ -10,34 +10,39 @@ import numpy as np
 from vitreous.auditing.finding import AuditFinding, AuditRow
 from vitreous.auditing.ranking import BETWEEN
 from vitreous.errors import SettingsError
-from vitreous.views.audit_page import share, speaks
+from vitreous.views.audit_page import called, share, speaks
 from vitreous.views.panels import Card, Fact, Panel, Pictures, Tile
 
 if TYPE_CHECKING:
     from torch import Tensor
 
+    from vitreous.auditing.sweep import AuditSweep
+
 PICTURES = 6  # of a part
 
 
-def part_cards(finding: AuditFinding, rows: Sequence[int], masks: np.ndarray | None = None) -> tuple[Card, ...]:
-    """Cards of some rows, with pictures; with `masks` (see `input_masks`) also with the object painted over."""
-    if finding.subject is None or finding.images is None:
+def part_cards(sweep: AuditSweep, rows: Sequence[tuple[str, AuditRow]]) -> tuple[Card, ...]:
+    """Cards of some rows, with pictures; where there are masks also with the object painted over."""
+    if any(finding.subject is None or finding.images is None for finding in sweep.findings):
         raise SettingsError(
             "the page shows pictures, and this finding has none",
             remedy="AuditFinding.load(folder, subject=subject, images=images)",
         )
-    return tuple(_card(finding, finding.rows[k], _panels(finding, k, masks)) for k in rows)
+    several = len(sweep.findings) > 1
+    return tuple(_card(sweep[site], row, several) for site, row in rows)
 
 
-def _card(finding: AuditFinding, row: AuditRow, panels: tuple[Panel, ...]) -> Card:
-    called = f"Part {row.name}" + ("" if row.label is None else f": {row.label}")
+def _card(finding: AuditFinding, row: AuditRow, several: bool) -> Card:
+    panels = _panels(finding, finding.rows.index(row), finding.masks)
+    title = f"Part {called(finding.site if several else None, row)}" + ("" if row.label is None else f": {row.label}")
     kind = f"sub-unit {row.part} of unit {row.unit}" if row.part is not None else f"unit {row.unit}, not divided"
     mates = f" The same concept in other layers: {', '.join(row.mates[:6])}." if row.mates else ""
     sentence = speaks(finding, row)
     claim = f"{kind[0].upper()}{kind[1:]}, {sentence}.{mates}"
     tag = "alarm" if row.alarm else "no alarm"
-    code = f"finding.switch_off([{row.id}]).effect"
-    return Card(called, claim, tag, facts=tuple(_facts(finding, row)), panels=panels, code=code)
+    one = f'sweep["{finding.site}"]' if several else "finding"
+    code = f"{one}.switch_off([{row.id}]).effect"
+    return Card(title, claim, tag, facts=tuple(_facts(finding, row)), panels=panels, code=code)
 
 
 def _facts(finding: AuditFinding, row: AuditRow) -> list[Fact]:
@@ -106,7 +111,7 @@ def _tiles(
             "" if captions else ", object painted over"
         )
         pixels = finding.subject.preprocess.to_uint8(picture)
-        tiles.append(Tile(pixels, alt, f"{true}, {added:+.2f}" if captions else "", _large(heat, pixels.shape[:2])))
+        tiles.append(Tile(pixels, alt, f"{true}, {added:+.2f}" if captions else "", large(heat, pixels.shape[:2])))
     return tuple(tiles)
 
 
@@ -139,8 +144,8 @@ def part_maps(finding: AuditFinding, at: int, x: Tensor) -> np.ndarray:
     return a[:, : side * (a.shape[1] // side)].reshape(len(a), side, -1)
 
 
-def _large(heat: np.ndarray, shape: tuple[int, int]) -> np.ndarray | None:
-    """As large as the picture; None where all patches are alike."""
+def large(heat: np.ndarray, shape: tuple[int, int]) -> np.ndarray | None:
+    """A map (row, column) of patches as large as the picture; None where all patches are alike."""
     from torch import from_numpy
     from torch.nn.functional import interpolate
 

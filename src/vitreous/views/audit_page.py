@@ -11,7 +11,8 @@ import numpy as np
 from vitreous.auditing.finding import AuditFinding, AuditRow
 from vitreous.auditing.overall import Overall
 from vitreous.auditing.ranking import BETWEEN, OUTSIDE, WHOLE
-from vitreous.auditing.switch import SwitchOff
+from vitreous.auditing.sweep import AuditSweep
+from vitreous.auditing.switch import BeforeAfter, SwitchOff
 from vitreous.views.panels import (
     Card,
     Cell,
@@ -60,41 +61,59 @@ SHOULD = {
 class AuditLook:
     """`cards` of the first parts; `patch` switches off all alarms or what was chosen, None where there is nothing."""
 
-    finding: AuditFinding
+    sweep: AuditSweep
     cards: tuple[Card, ...]
     patch: SwitchOff | None
     model: str
     data: str
 
+    @property
+    def first(self) -> AuditFinding:
+        """What all layers have in common, of the first of them."""
+        return self.sweep.findings[0]
 
-def audit_page(look: AuditLook) -> Page:
-    finding = look.finding
-    groups = Counter(finding.classes[row.target] for row in finding.alarms)
+    @property
+    def several(self) -> bool:
+        return len(self.sweep.findings) > 1
+
+    def name(self, site: str, row: AuditRow) -> str:
+        return called(site if self.several else None, row)
+
+
+def called(site: str | None, row: AuditRow) -> str:
+    """A part, with its layer where there are several."""
+    return row.name if site is None else f"{row.name} of {site}"
+
+
+def audit_page(look: AuditLook, more: tuple[Statement, ...] = (), sections: tuple[Section, ...] = ()) -> Page:
+    """`more` statements and `sections` follow on what was found of parts."""
+    sweep, first = look.sweep, look.first
     numbers = [
-        Fact("suspicious parts", f"{len(finding.alarms)}", f"of {len(finding)} that were tested"),
-        Fact("right decisions", f"{finding.accuracy:.1%}", f"of {len(finding.labels):,} pictures, as the model is"),
+        Fact("suspicious parts", f"{len(sweep.alarms)}", f"of {len(sweep.rows)} that were tested"),
+        Fact("right decisions", f"{first.accuracy:.1%}", f"of {len(first.labels):,} pictures, as the model is"),
     ]
     if look.patch is not None:
         after = look.patch.effect["all pictures"][1]
         numbers.append(Fact("right when switched off", f"{after:.1%}", f"{len(look.patch)} parts put at their level"))
-    lede = f"Is {look.model} right for the wrong reason? {answer(finding)}"
-    said = ", ".join(f"{name} ({int((finding.labels == k).sum())})" for k, name in enumerate(finding.classes[:8]))
-    more = f" and {len(finding.classes) - 8} more classes" if len(finding.classes) > 8 else ""
-    member = Member(look.model, finding.site, 0)
+    lede = f"Is {look.model} right for the wrong reason? {answer(sweep)}"
+    said = ", ".join(f"{name} ({int((first.labels == k).sum())})" for k, name in enumerate(first.classes[:8]))
+    others = f" and {len(first.classes) - 8} more classes" if len(first.classes) > 8 else ""
+    members = tuple(Member(look.model, finding.site, k) for k, finding in enumerate(sweep.findings))
     overview = Overview(
         lede,
-        f"{look.data}: {said}{more}.",
-        (member,),
+        f"{look.data}: {said}{others}.",
+        members,
         tuple(numbers),
-        tuple(_statements(look, groups)),
+        (*_statements(look), *more),
         kind="audit",
     )
-    return Page(f"{look.model}: does it take a shortcut?", overview, tuple(_sections(look)))
+    return Page(f"{look.model}: does it take a shortcut?", overview, tuple(_sections(look, sections)))
 
 
-def answer(finding: AuditFinding) -> str:
+def answer(sweep: AuditSweep) -> str:
     """The whole audit in one sentence."""
-    return answer_for([row.target for row in finding.alarms], len(finding), finding.classes, finding.basis)
+    first = sweep.findings[0]
+    return answer_for([row.target for _, row in sweep.alarms], len(sweep.rows), first.classes, first.basis)
 
 
 def answer_for(alarms: Sequence[int], tested: int, classes: Sequence[str], basis: str) -> str:
@@ -124,19 +143,23 @@ def of_whole(whole: Overall | None, classes: Sequence[str], parts: int) -> str:
     return f"{said} No part stands for that by itself: it is spread over many. Look at places: vt.audit_places."
 
 
-def _statements(look: AuditLook, counts: Counter[str]) -> Iterator[Statement]:
-    finding = look.finding
-    if whole := of_whole(finding.overall, finding.classes, len(finding.alarms)):
+def _statements(look: AuditLook) -> Iterator[Statement]:
+    sweep, classes = look.sweep, look.first.classes
+    if whole := of_whole(sweep.overall, classes, len(sweep.alarms)):
         yield Statement(whole, "controls")
-    if not counts:
+    if not sweep.alarms:
         yield Statement(
             "No part speaks for a class where it should not, beyond what chance gives. This does not prove that there "
             "is no shortcut: one that this layer, these pictures or these masks do not show stays hidden.",
             "controls",
         )
         return
-    first = finding.alarms[0]
-    yield Statement(f"Most suspicious: part {first.name}, which {speaks(finding, first)}.", "parts")
+    site, row = sweep.alarms[0]
+    yield Statement(f"Most suspicious: part {look.name(site, row)}, which {speaks(look.first, row)}.", "parts")
+    if look.several:
+        counts = Counter(site for site, _ in sweep.alarms)
+        said = ", ".join(f"{counts[finding.site]} of {finding.site}" for finding in sweep.findings)
+        yield Statement(f"Alarms by layer, in the order of the model: {said}.", "parts")
     if look.patch is not None:
         table = look.patch.effect
         before, after = table["all pictures"]
@@ -145,71 +168,80 @@ def _statements(look: AuditLook, counts: Counter[str]) -> Iterator[Statement]:
             f"{after:.1%} are then.",
             "off",
         )
-    dealt = finding.controls.get("alarms with shuffled labels", 0)
+    yield from _of_controls(look)
+
+
+def _of_controls(look: AuditLook) -> Iterator[Statement]:
+    """Whether the list is more than luck, and more than simpler ways to cut."""
+    controls = [finding.controls for finding in look.sweep.findings]
+    dealt = sum(found.get("alarms with shuffled labels", 0) for found in controls)
     yield Statement(
         f"With labels dealt out at random there are {dealt:.0f} alarms"
         + (": the alarms are not made by the method itself." if dealt == 0 else "; there should be none."),
         "controls",
     )
-    largest = max(row.suspicion for row in finding.alarms)
-    simpler = [name.split(",")[0] for name, v in finding.controls.items() if name.endswith("largest") and v >= largest]
+    largest = max(row.suspicion for _, row in look.sweep.alarms)
+    simpler = [name for found in controls for name, v in found.items() if name.endswith("largest") and v >= largest]
     if simpler:
+        names = " and ".join(dict.fromkeys(name.split(",")[0] for name in simpler)).capitalize()
         yield Statement(
-            f"{' and '.join(simpler).capitalize()} give as much or more: that something off the object speaks is "
+            f"{names} give as much or more: that something off the object speaks is "
             "shown, that these parts are the right way to cut it out is not."
-            if finding.basis == OUTSIDE
-            else f"{' and '.join(simpler).capitalize()} give as much or more: these parts are no better a way to cut.",
+            if look.first.basis == OUTSIDE
+            else f"{names} give as much or more: these parts are no better a way to cut.",
             "controls",
         )
 
 
-def _sections(look: AuditLook) -> Iterator[Section]:
-    finding = look.finding
+def _sections(look: AuditLook, more: tuple[Section, ...]) -> Iterator[Section]:
     yield _parts_section(look)
     if look.patch is not None:
-        yield _off_section(look.patch)
-    yield _controls_section(finding)
-    words = Text("What the list rests on", (MEANS[finding.basis], *limits(finding)))
+        yield _off_section(look)
+    yield from more
+    yield _controls_section(look)
+    words = Text("What the list rests on", (MEANS[look.first.basis], *limits_of(look.sweep)))
     yield Section("limits", "What this can and cannot say", "", (Group("", (words,)),), "Limits")
 
 
 def _parts_section(look: AuditLook) -> Section:
-    finding = look.finding
-    columns = ("part", "speaks for", "suspicion", "chance, corrected", "off the object", "agreement", "alarm")
-    rows = tuple(
+    sweep, classes = look.sweep, look.first.classes
+    columns: tuple[str, ...] = (
+        "part",
+        "speaks for",
+        "suspicion",
+        "chance, corrected",
+        "off the object",
+        "agreement",
+        "alarm",
+    )
+    rows: tuple[tuple[Cell, ...], ...] = tuple(
         (
             row.name if row.label is None else f"{row.name}: {row.label}",
-            finding.classes[row.target],
+            classes[row.target],
             f"{row.suspicion:+.3f}",
             f"{row.corrected:.4f}",
             share(row.outside),
             share(row.agreement),
             "alarm" if row.alarm else "",
         )
-        for row in finding.rows[:LISTED]
+        for _, row in sweep.rows[:LISTED]
     )
-    table = Table(f"The first {len(rows)} of {len(finding)}", columns, rows, "Suspicion in log-odds of the class.")
-    told = "The most suspicious parts" if finding.alarms else "No alarm; the first of the list, to look at all the same"
+    if look.several:
+        columns = ("layer", *columns)
+        rows = tuple((site, *row) for (site, _), row in zip(sweep.rows, rows, strict=False))
+    table = Table(f"The first {len(rows)} of {len(sweep.rows)}", columns, rows, "Suspicion in log-odds of the class.")
+    told = "The most suspicious parts" if sweep.alarms else "No alarm; the first of the list, to look at all the same"
+    where = f"one of {len(sweep.findings)} layers" if look.several else look.first.site
     sentence = (
-        f"Every part is a direction inside {finding.site}: a concept that the model forms. Bright places are where the "
+        f"Every part is a direction inside {where}: a concept that the model forms. Bright places are where the "
         "part answers in the picture."
     )
     return Section("parts", told, sentence, (Group("", look.cards), Group("The list", (table,))), "Suspicious parts")
 
 
-def _off_section(patch: SwitchOff) -> Section:
-    table = patch.effect
-    rows: tuple[tuple[Cell, ...], ...] = tuple(
-        (what, n, f"{before:.1%}", f"{after:.1%}", f"{100 * (after - before):+.1f}")
-        for what, n, before, after in table.rows
-    )
-    caption = (
-        f"{table.changed} of {table.pictures} decisions changed: {table.mended} are right now, {table.broken} wrong. "
-        "'with' and 'without' are halves of a class by how much the suspicious parts add, where no groups were given."
-    )
-    shown = Table(
-        "Right decisions before and after", ("pictures", "how many", "before", "after", "points"), rows, caption
-    )
+def _off_section(look: AuditLook) -> Section:
+    patch = look.patch
+    assert patch is not None
     code = (
         "import vitreous as vt\n\n"
         f'patch = vt.SwitchOff.load("{PATCH}")\n'
@@ -220,7 +252,7 @@ def _off_section(patch: SwitchOff) -> Section:
         "How to switch them off",
         (
             f"{PATCH}, beside this page, holds the {len(patch)} parts: "
-            f"{', '.join(patch.names[:12])}{' ...' if len(patch) > 12 else ''}. Each is put at its mean; nothing else "
+            f"{_named(look, patch)}. Each is put at its mean; nothing else "
             "in the model changes, and no weight is overwritten.",
             "If the model was right because of the shortcut, it will be right less often on pictures like these, and "
             "more often where the shortcut misleads. Try pictures where object and surroundings do not agree.",
@@ -231,20 +263,58 @@ def _off_section(patch: SwitchOff) -> Section:
         "off",
         "What if they are switched off?",
         "The same pictures, with the suspicious parts silenced.",
-        (Group("", (shown, words), columns=2),),
+        (Group("", (effect_table(patch.effect), words), columns=2),),
         "Switched off",
     )
 
 
-def _controls_section(finding: AuditFinding) -> Section:
-    largest = max((row.suspicion for row in finding.rows), default=float("nan"))
-    rows: list[tuple[Cell, ...]] = [("largest suspicion of the list", f"{largest:.3f}", "")]
-    for name, value in finding.controls.items():
-        shown = f"{value:.0f}" if name.startswith("alarms") else ("not measured" if np.isnan(value) else f"{value:.3f}")
-        rows.append((name, shown, SHOULD.get(name, "")))
+def effect_table(table: BeforeAfter) -> Table:
+    rows: tuple[tuple[Cell, ...], ...] = tuple(
+        (what, n, f"{before:.1%}", f"{after:.1%}", f"{100 * (after - before):+.1f}")
+        for what, n, before, after in table.rows
+    )
+    caption = (
+        f"{table.changed} of {table.pictures} decisions changed: {table.mended} are right now, {table.broken} wrong."
+    )
+    if any(what.endswith((", with", ", without")) for what, *_ in table.rows):
+        caption += " 'with' and 'without' are halves of a class by how much the suspicious parts add."
+    return Table(
+        "Right decisions before and after", ("pictures", "how many", "before", "after", "points"), rows, caption
+    )
+
+
+def _named(look: AuditLook, patch: SwitchOff, most: int = 12) -> str:
+    """The first parts that a patch switches off, layer by layer."""
+    if not look.several:
+        return ", ".join(patch.names[:most]) + (" ..." if len(patch) > most else "")
+    each = max(1, most // len(patch.layers))
+    said = [
+        f"{', '.join(one.names[:each])}{' ...' if len(one.names) > each else ''} of {one.site}" for one in patch.layers
+    ]
+    return "; ".join(said)
+
+
+def _controls_section(look: AuditLook) -> Section:
+    rows: list[tuple[Cell, ...]] = []
+    for finding in look.sweep.findings:
+        where = f", {finding.site}" if look.several else ""
+        largest = max((row.suspicion for row in finding.rows), default=float("nan"))
+        rows.append((f"largest suspicion of the list{where}", f"{largest:.3f}", ""))
+        for name, value in finding.controls.items():
+            measured = "not measured" if np.isnan(value) else f"{value:.3f}"
+            shown = f"{value:.0f}" if name.startswith("alarms") else measured
+            rows.append((f"{name}{where}", shown, SHOULD.get(name, "")))
     table = Table("Controls", ("what", "found", "what it should be"), tuple(rows))
     sentence = "The same measurement where nothing should be found, or where something simpler is tried."
     return Section("controls", "Can the list be trusted?", sentence, (Group("", (table,)),), "Controls")
+
+
+def limits_of(sweep: AuditSweep) -> Iterator[str]:
+    """What a reader has to know before believing it; of several layers also how they share alpha."""
+    alphas = [float(finding.settings.get("alpha", 0.05)) for finding in sweep.findings]
+    if len(alphas) > 1:
+        yield f"{len(alphas)} layers were audited and share the alpha of {sum(alphas):g} evenly."
+    yield from limits(sweep.findings[0])
 
 
 def limits(finding: AuditFinding) -> Iterator[str]:

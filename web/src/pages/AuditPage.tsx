@@ -4,6 +4,7 @@ import { audit, patchFile, switchOff, type Audit, type AuditPart, type Switched 
 import { BeforeAfter, Switch } from "../audit/BeforeAfter";
 import { Decisions, type Side } from "../audit/Decisions";
 import { keyOf, Suspects } from "../audit/Suspects";
+import { Working } from "../audit/Working";
 import { amount, count, siteName } from "../format";
 import { Empty, Failed, Loading } from "../parts/States";
 import { live, say } from "../state";
@@ -74,6 +75,7 @@ function Result({ found, parts }: { found: Audit; parts: AuditPart[] }) {
         </p>
       )}
       {!answer && !got.error && <Loading what="the model" />}
+      {got.busy && <Working />}
       {answer && (
         <div aria-busy={got.busy} data-parts={answer.parts}>
           <p class="big" aria-live="polite">

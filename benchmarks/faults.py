@@ -1,0 +1,72 @@
+"""Rounds of the fault bench in a row, each with other moments: kills, full disks, cut files, dead workers, lost storage.
+
+    make faults TIMES=10
+    python benchmarks/faults.py --times 10 --out benchmarks/results/faults.json
+
+A round is every test of FAULTS with its number as the seed of the moments. The first that is not green ends the run.
+The file has a line a round, written when it ends, so that it also says how far a run came that was stopped.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+ROOT = Path(__file__).resolve().parents[1]
+UNITS = ("record_kill", "object_storage", "record_engines", "disentangle_engines")
+FAULTS = ("tests/faults", *(f"tests/unit/test_{name}.py" for name in UNITS))
+
+
+def one_round(seed: int) -> dict[str, Any]:
+    """How many tests there were, and what became of them."""
+    with tempfile.TemporaryDirectory() as folder:
+        told = Path(folder) / "told.xml"
+        where = ["-p", "no:cacheprovider", "--basetemp", f"{folder}/work", "--junitxml", str(told)]
+        command = [sys.executable, "-m", "pytest", *FAULTS, "-m", "slow or not slow", "-x", "-rs", *where]
+        begun = time.monotonic()
+        ended = subprocess.run(command, cwd=ROOT, env={**os.environ, "VITREOUS_FAULT_SEED": str(seed)})
+        seconds = round(time.monotonic() - begun)
+        about = ElementTree.parse(told).getroot().find("testsuite") if told.exists() else None
+    counts = (
+        {name: int(about.attrib[name]) for name in ("tests", "failures", "errors", "skipped")}
+        if about is not None
+        else {}
+    )
+    return {"seed": seed, "green": ended.returncode == 0, "seconds": seconds, **counts}
+
+
+def commit() -> str:
+    asked = subprocess.run(["git", "describe", "--always", "--dirty"], cwd=ROOT, capture_output=True, text=True)
+    return asked.stdout.strip()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--times", type=int, default=10)
+    parser.add_argument("--out", type=Path, help="JSON with a line a round")
+    args = parser.parse_args()
+    found: dict[str, Any] = {"command": f"python benchmarks/faults.py --times {args.times}", "commit": commit()}
+    found |= {"date": time.strftime("%Y-%m-%d"), "python": platform.python_version(), "cores": os.cpu_count()}
+    found |= {"in_a_row": 0, "rounds": []}
+    for seed in range(1, args.times + 1):
+        made = one_round(seed) | {"load": round(os.getloadavg()[0], 1)}
+        found["rounds"].append(made)
+        found["in_a_row"] += made["green"]
+        print(f"round {seed} of {args.times}: {made}", flush=True)
+        if args.out:
+            args.out.write_text(json.dumps(found, indent=1) + "\n")
+        if not made["green"]:
+            raise SystemExit(1)
+
+
+if __name__ == "__main__":
+    main()
