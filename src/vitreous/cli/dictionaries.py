@@ -49,9 +49,7 @@ def compare_dictionaries(
     learning_rate: Annotated[float, typer.Option(help="Of dictionaries.")] = 1e-3,
     k: Annotated[int | None, typer.Option(help="Active units a row; 20 by default.")] = None,
     sweep: Annotated[str, typer.Option(help="none, penalty (three each) or paper (9 or 27 each).")] = "penalty",
-    sweep_steps: Annotated[
-        int | None, typer.Option(help="Steps of a candidate, if fewer: the best is trained anew.")
-    ] = None,
+    sweep_steps: Annotated[int | None, typer.Option(help="Fewer steps for candidates of the sweep.")] = None,
     top: Annotated[int | None, typer.Option(help="Samples that MS-Score looks at.")] = None,
     seeds: Annotated[str, typer.Option(help="Seeds of tokens and training, e.g. 42,123,999.")] = "0",
     split: Split = None,
@@ -91,10 +89,7 @@ def compare_dictionaries(
         )
         page = vt.dictionary_report(found, out, images=held if isinstance(held, vt.ImageSet) else None)
     typer.echo(f"report: {page.resolve()}", err=True)
-    if as_json:
-        typer.echo(json.dumps(found.as_json(), indent=1))
-    else:
-        _print(found)
+    typer.echo(json.dumps(found.as_json(), indent=1)) if as_json else _print(found)
 
 
 def _print(found: DictionaryComparison) -> None:

@@ -80,21 +80,18 @@ def compare_dictionaries(
 
     Dictionaries have `expansion` times as many units as the layer and are trained for about `steps` steps; with
     `sweep="penalty"` those that have a penalty are trained with three, and `"paper"` sweeps all that section E.1 does.
-    As there, the first seed chooses, by eq. 9, and the others train what it chose. With `sweep_steps` candidates are
-    trained for so many steps only, and the chosen one anew for all.
-    ELUDe aims for the same expansion unless `min_cluster_size` is given. Each of `seeds` draws other tokens and trains
-    anew. Methods and seeds can be added later to the same `out`. `engine` says who makes rows, method by method:
-    "local" this process, "local:4" workers, "ray" a cluster whose machines all see `out`.
+    As there, the first seed chooses, by eq. 9, and the others train what it chose; `sweep_steps` trains candidates for
+    so many steps only. ELUDe aims for the same expansion unless `min_cluster_size` is given. Each of `seeds` draws
+    other tokens and trains anew. Methods and seeds can be added later to the same `out`. `engine` says who makes rows,
+    method by method: "local" this process, "local:4" workers, "ray" a cluster whose machines all see `out`.
 
     >>> found = vt.compare_dictionaries(subject, images, methods=["backbone", "topk", "elude"], out="compared")
     >>> print(found.table())
     """
     train, held = _divided(subject, data, evaluate)
     chosen, layer = chosen_methods(methods), find_layer(subject, site)
-    settings = Settings(
-        layer.site, expansion, tokens, top_k, min_cluster_size, steps, batch_size, learning_rate, k, sweep,
-        sweep_steps, top, accuracy,
-    )  # fmt: skip
+    training = steps, batch_size, learning_rate, k, sweep, sweep_steps
+    settings = Settings(layer.site, expansion, tokens, top_k, min_cluster_size, *training, top, accuracy)
     asked = _asked(subject, train, held, judge, head, settings)
     with _folder(out, asked) as folder:
         reader = choose_reader(subject, train, held, accuracy, head, folder, progress)
