@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 TIMED = 4  # pictures in the pass that is timed
 MAPS = 0.9  # forward passes that the map of one token after the last block costs
 SPLIT = 0.1  # seconds to split a unit
-SPREAD = 15.0  # seconds of t-SNE, twice, for the map of the universal space
+SPREAD, NODE = 20.0, 5e-5  # seconds of the two t-SNEs for the universal space, and of each of its patches
 
 
 def outlook(plan: Plan) -> dict[str, float]:
@@ -28,6 +28,7 @@ def outlook(plan: Plan) -> dict[str, float]:
     for one in plan.models:
         once = seconds_a_picture(one, plan)
         found["recording"] += once * len(plan.images)
+        found["the universal space"] += NODE * one.subject.depth * _tokens(one) * len(plan.close)
         for block in one.blocks:
             depth = (block + 1) / one.subject.depth
             units = len(one.units[block])

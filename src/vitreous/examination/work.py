@@ -90,7 +90,7 @@ def carry_out(plan: Plan) -> Examination:
     where = str(plan.models[0].subject.device)
     if plan.progress and not (plan.out / files.ABOUT).exists():
         say(f"{_amount(plan)}: {spoken(outlook(plan))}")
-        say("  less with fewer pictures looked at closely (close=) or fewer units; stopped and run again, it goes on")
+        say("  less with fewer units or fewer close pictures; the first run on a machine compiles kernels besides")
     with start_run(plan.out, "examine", said, seeds={"seed": plan.seed}, inputs=inputs, device=where) as run:
         bench = Bench(plan)
         absent: dict[str, str] = {}
