@@ -27,6 +27,7 @@ KINDS = ("vit", "mean", "sum")
 LAST_SECONDS = 30  # kept for the analysis at the end
 TIMED = 200
 CHECKPOINT = ".checkpoint.pt"
+Kept = tuple[dict[str, Any], int, int, list[Any]]  # times, epochs to train, epochs done, log
 UNFINISHED = 3  # the exit status of a run that must be given again
 SMALL = {"img_size": (1, 2), "patch_size": 1, "in_chans": 1, "depth": 4, "embed_dim": 32, "num_heads": 2}
 
@@ -129,7 +130,7 @@ def train_one(kind: str, options: argparse.Namespace) -> None:
     path.unlink(missing_ok=True)
 
 
-def begin(kind: str, options: argparse.Namespace, trainee, batches) -> tuple[dict[str, Any], int, int, list[Any]]:
+def begin(kind: str, options: argparse.Namespace, trainee, batches) -> Kept:
     """Times steps alone and together; gives the times, the epochs to train, how many are done, and the log so far."""
     folder, start = options.out / "work", trainee.state()
     x, y = next(next(batches.train(0, 1)))
@@ -159,7 +160,7 @@ def write_checkpoint(path: Path, trainee, times: dict[str, Any], epochs: int, do
     path.with_suffix(".tmp").replace(path)
 
 
-def read_checkpoint(path: Path, trainee) -> tuple[dict[str, Any], int, int, list[Any]]:
+def read_checkpoint(path: Path, trainee) -> Kept:
     import torch
 
     kept = torch.load(path, map_location="cpu", weights_only=True)
