@@ -1,11 +1,13 @@
 """The CIFAR-10 half of the structure paper's Table 1, and its Tables 13 to 15, on 32 pixels (recipe cifar10-32).
 
-    python studies/structure_cifar.py run --data DATA --out DIR [--seconds 560] [--epochs 300] [--kinds vit ours ...]
+    python studies/structure_cifar.py run --data DATA --out DIR [--seconds 560] [--epochs 300] [--whole]
+                                      [--kinds vit ours ...]
 
 All networks see the same pictures in the same order with the same augmentation: they are prepared once, and each
 network trains in a process of its own. If the epochs asked for do not fit into `--seconds`, all train for the same
-smaller number, which the results name. This CIFAR-10 was stored as JPEG (see the data's README): its accuracies do not
-compare with published ones.
+smaller number, which the results name; with `--whole` they stop where the seconds end, and the same command goes on
+until all epochs are done (status 3 says that it must be given again). This CIFAR-10 was stored as JPEG (see the data's
+README): its accuracies do not compare with published ones.
 """
 
 from __future__ import annotations
@@ -27,7 +29,17 @@ from typing import Any
 
 import numpy as np
 
-from structure_spiral import meet, time_steps, watch
+from structure_spiral import (
+    CHECKPOINT,
+    UNFINISHED,
+    Kept,
+    meet,
+    read_checkpoint,
+    time_steps,
+    watch,
+    write_checkpoint,
+)
+from vitreous.provenance import replace_file
 
 CLASSES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
 #: What each network changes of the recipe's structure loss; None is the plain network.
@@ -105,13 +117,13 @@ def epoch_order(count: int, seed: int, epoch: int) -> np.ndarray:
     return order(count, seed, epoch)
 
 
-def prepare_all(data: Path, shared: Path, epochs_file: Path, small: bool, workers: int) -> None:
-    """Epoch after epoch, at most a few ahead of the slowest reader."""
-    count = len(_loaded(data, small))
+def prepare_all(data: Path, shared: Path, small: bool, workers: int, first: int) -> None:
+    """Epoch after epoch from the first that a network still needs, at most a few ahead of the slowest reader."""
+    count, epochs_file = len(_loaded(data, small)), shared / "epochs"
     with get_context("fork").Pool(workers) as pool:
-        epoch = 0
+        epoch = first
         while not (epochs_file.exists() and epoch >= int(epochs_file.read_text())):
-            while epoch - len(list(shared.glob("*.done"))) > 40:
+            while epoch - first - len(list(shared.glob("*.done"))) > 40:
                 time.sleep(0.1)
             np.lib.format.open_memmap(shared / f"{epoch}.npy", "w+", np.uint8, (count, 3, 32, 32)).flush()
             pieces = np.array_split(np.arange(count), workers * 2)
@@ -164,14 +176,45 @@ def train_one(kind: str, options: argparse.Namespace) -> None:
     from vitreous.training.trainee import Trainee
 
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    recipe = recipe_of(kind, options.small)
-    batches = Prepared(options.data, options.shared, recipe, device, options.small)
+    recipe, work = recipe_of(kind, options.small), options.shared
+    batches = Prepared(options.data, work, recipe, device, options.small)
     trainee = Trainee(recipe, 10, device, structure=KINDS[kind] is not None)
+    path = options.out / f"{kind}{CHECKPOINT}"
+    kept = read_checkpoint(path, trainee) if path.exists() else begin(kind, options, trainee, batches)
+    times, epochs, done, log = kept
+    last = recipe.warmup + epochs
+    (work / "epochs").write_text(str(last))
+    trainee.recipe = recipe.with_(epochs=epochs)
+    for epoch in range(done):  # a network that is behind need not wait for this one
+        (work / f"{epoch}.{kind}.read").touch()
+    for epoch in range(done, last):
+        entry = run_epoch(trainee, batches.epoch(epoch), epoch, batches.steps)
+        entry["accuracy"] = trainee.accuracy(batches.test())
+        log.append(entry)
+        replace_file(options.out / f"{kind}.json", json.dumps({"epochs": epochs, **times, "log": log}).encode())
+        (work / f"{epoch}.{kind}.read").touch()
+        if all((work / f"{epoch}.{k}.read").exists() for k in options.kinds):
+            (work / f"{epoch}.done").touch()
+            (work / f"{epoch}.npy").unlink(missing_ok=True)
+        if epoch % 10 == 0:
+            print(kind, entry, round(time.time() - options.began), flush=True)
+        if options.whole and epoch + 1 < last and time.time() - options.began > options.seconds - LAST_SECONDS:
+            write_checkpoint(path, trainee, times, epochs, epoch + 1, log)
+            return
+    path.unlink(missing_ok=True)
+    if kind in KEPT:
+        flat = np.concatenate([t.detach().half().cpu().numpy().ravel() for t in trainee.model.state_dict().values()])
+        for n, part in enumerate(np.array_split(flat, 2)):
+            np.save(options.out / f"{kind}.weights.{n}.npy", part)
+    print(kind, "done", log[-1], round(time.time() - options.began), flush=True)
+
+
+def begin(kind: str, options: argparse.Namespace, trainee: Any, batches: Prepared) -> Kept:
+    """Times steps alone and together; gives the times, the epochs to train, how many are done, and the log so far."""
     x, y = next(batches.epoch(0))
     trainee.begin(x, y)
-    start = trainee.state()
+    start, work, kinds = trainee.state(), options.shared, options.kinds
     time_steps(trainee, x, y, 3)
-    work, kinds = options.shared, options.kinds
     meet(work, kind, kinds, "ready")
     alone: list[float] = []
     for turn in range(2):
@@ -180,31 +223,13 @@ def train_one(kind: str, options: argparse.Namespace) -> None:
                 alone.append(time_steps(trainee, x, y, 4 * options.timed))
             meet(work, kind, kinds, f"turn{turn}{k}")
     together = meet(work, kind, kinds, "together", time_steps(trainee, x, y, options.timed))
-    left = options.began + options.seconds - LAST_SECONDS - time.time()
-    epoch_ms = max(together.values()) * batches.steps * 1.03 + 250
-    epochs = max(1, min(options.epochs, int(1000 * left / epoch_ms) - recipe.warmup))
-    last = recipe.warmup + epochs
-    (work / "epochs").write_text(str(last))
     trainee.load(start)
-    trainee.recipe = recipe.with_(epochs=epochs)
-    facts = {"epochs": epochs, "alone ms a step": alone, "together ms a step": together, "log": []}
-    for epoch in range(last):
-        entry = run_epoch(trainee, batches.epoch(epoch), epoch, batches.steps)
-        entry["accuracy"] = trainee.accuracy(batches.test())
-        facts["log"].append(entry)
-        (options.out / f"{kind}.json.tmp").write_text(json.dumps(facts))
-        (options.out / f"{kind}.json.tmp").rename(options.out / f"{kind}.json")
-        (work / f"{epoch}.{kind}.read").touch()
-        if all((work / f"{epoch}.{k}.read").exists() for k in kinds):
-            (work / f"{epoch}.done").touch()
-            (work / f"{epoch}.npy").unlink(missing_ok=True)
-        if epoch % 10 == 0:
-            print(kind, entry, round(time.time() - options.began), flush=True)
-    if kind in KEPT:
-        flat = np.concatenate([t.detach().half().cpu().numpy().ravel() for t in trainee.model.state_dict().values()])
-        for n, part in enumerate(np.array_split(flat, 2)):
-            np.save(options.out / f"{kind}.weights.{n}.npy", part)
-    print(kind, "done", facts["log"][-1], round(time.time() - options.began), flush=True)
+    epochs = options.epochs
+    if not options.whole:
+        left = options.began + options.seconds - LAST_SECONDS - time.time()
+        epoch_ms = max(together.values()) * batches.steps * 1.03 + 250
+        epochs = max(1, min(epochs, int(1000 * left / epoch_ms) - trainee.recipe.warmup))
+    return {"alone ms a step": alone, "together ms a step": together}, epochs, 0, []
 
 
 def run(options: argparse.Namespace) -> None:
@@ -214,21 +239,27 @@ def run(options: argparse.Namespace) -> None:
     common = ["--data", str(options.data), "--out", str(options.out), "--seconds", str(options.seconds)]
     common += ["--epochs", str(options.epochs), "--timed", str(options.timed), "--began", str(began)]
     common += ["--shared", str(shared), "--workers", str(options.workers), *(["--small"] if options.small else [])]
+    common += ["--whole"] if options.whole else []
+    begun = unfinished(options)
+    running = list(begun) or options.kinds
+    first = min(begun.values(), default=0)
     env = {**os.environ, "OMP_NUM_THREADS": "1"}
     command = [sys.executable, __file__]
     try:
-        producer = subprocess.Popen([*command, "prepare", *common], env=env)
+        producer = subprocess.Popen([*command, "prepare", *common, "--first", str(first)], env=env)
         trainers = []
-        for kind in options.kinds:
-            arguments = ["train", "--kind", kind, *common, "--kinds", *options.kinds]
+        for kind in running:
+            arguments = ["train", "--kind", kind, *common, "--kinds", *running]
             trainers.append(subprocess.Popen([*command, *arguments], env=env))
-            if kind == "ours":  # the others differ outside of the compiled step, and find it compiled
+            if kind == "ours" and not begun:  # the others differ outside of the compiled step, and find it compiled
                 while not (shared / "ours.ready").exists() and trainers[-1].poll() is None:
                     time.sleep(0.1)
         code = watch(trainers)
     finally:
         producer.kill()
         shutil.rmtree(shared, ignore_errors=True)
+    if code == 0 and unfinished(options):
+        sys.exit(UNFINISHED)
     merged = {}
     for kind in options.kinds:
         if (path := options.out / f"{kind}.json").exists():
@@ -236,6 +267,18 @@ def run(options: argparse.Namespace) -> None:
             path.unlink()
     (options.out / "runs.json").write_text(json.dumps(merged) + "\n")
     sys.exit(code)
+
+
+def unfinished(options: argparse.Namespace) -> dict[str, int]:
+    """Networks that have a checkpoint to go on from, and how many epochs each has done."""
+    import torch
+
+    paths = {kind: options.out / f"{kind}{CHECKPOINT}" for kind in options.kinds}
+    return {
+        kind: torch.load(path, map_location="cpu", weights_only=True)["done"]
+        for kind, path in paths.items()
+        if path.exists()
+    }
 
 
 def main() -> None:
@@ -248,6 +291,8 @@ def main() -> None:
     parser.add_argument("--timed", type=int, default=TIMED)
     parser.add_argument("--kinds", nargs="+", choices=tuple(KINDS), default=list(KINDS))
     parser.add_argument("--workers", type=int, default=12)
+    parser.add_argument("--whole", action="store_true", help="all epochs, in as many calls as it takes")
+    parser.add_argument("--first", type=int, default=0, help=argparse.SUPPRESS)
     parser.add_argument("--small", action="store_true", help="tiny networks and few pictures, to try the script")
     parser.add_argument("--kind", choices=tuple(KINDS), help=argparse.SUPPRESS)
     parser.add_argument("--began", type=float, help=argparse.SUPPRESS)
@@ -256,7 +301,9 @@ def main() -> None:
     if options.command == "train":
         train_one(options.kind, options)
     elif options.command == "prepare":
-        prepare_all(options.data, options.shared, options.shared / "epochs", options.small, options.workers)
+        prepare_all(
+            options.data, options.shared, options.shared / "epochs", options.small, options.workers, options.first
+        )
     else:
         run(options)
 

@@ -1,10 +1,12 @@
 """The synthetic half of the structure paper's Table 1: a plain ViT against the structure loss in both readings.
 
-    python studies/structure_spiral.py run --out DIR [--kinds vit mean sum] [--seconds 580] [--epochs 3600]   # on a GPU
+    python studies/structure_spiral.py run --out DIR [--kinds vit mean sum] [--seconds 580] [--epochs 3600] [--whole]
 
 The networks train side by side, each in a process of its own. If the full 3,600 epochs do not fit into `--seconds`, all
-train for the same smaller number, which the results name. Before that, steps are timed alone. What comes out is for
-studies/structure_spiral_tables.py: runs.json, clusters.npz, and weights in half precision, in pieces under 16 MB.
+train for the same smaller number, which the results name; with `--whole` they stop where the seconds end, and the same
+command goes on until all epochs are done (status 3 says that it must be given again). It is for a GPU. Steps are timed
+alone first. What comes out is for studies/structure_spiral_tables.py: runs.json, clusters.npz, and weights in half
+precision, in pieces under 16 MB.
 """
 
 from __future__ import annotations
@@ -17,12 +19,16 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 KINDS = ("vit", "mean", "sum")
 LAST_SECONDS = 30  # kept for the analysis at the end
 TIMED = 200
+CHECKPOINT = ".checkpoint.pt"
+Kept = tuple[dict[str, Any], int, int, list[Any]]  # times, epochs to train, epochs done, log
+UNFINISHED = 3  # the exit status of a run that must be given again
 SMALL = {"img_size": (1, 2), "patch_size": 1, "in_chans": 1, "depth": 4, "embed_dim": 32, "num_heads": 2}
 
 
@@ -99,11 +105,35 @@ def prepare(kind: str, options: argparse.Namespace):
 def train_one(kind: str, options: argparse.Namespace) -> None:
     from vitreous.training.run import run_epoch
 
-    folder, began = options.out / "work", options.began
     trainee, batches = prepare(kind, options)
+    trainee.begin(*next(next(batches.train(0, 1))))
+    path = options.out / f"{kind}{CHECKPOINT}"
+    times, epochs, done, log = (
+        read_checkpoint(path, trainee) if path.exists() else begin(kind, options, trainee, batches)
+    )
+    trainee.recipe = trainee.recipe.with_(epochs=epochs)
+    last = trainee.recipe.warmup + epochs
+    for epoch, stream in zip(range(done, last), batches.train(done, last), strict=True):
+        entry = run_epoch(trainee, stream, epoch, batches.steps)
+        if (epoch + 1) % trainee.recipe.test_every == 0 or epoch + 1 == last:
+            entry["accuracy"] = trainee.accuracy(batches.test())
+            log.append(entry)
+            if epoch % 100 == 19:
+                print(kind, entry, round(time.time() - options.began), flush=True)
+                (options.out / f"{kind}.json").write_text(json.dumps({"log": log}))
+        seconds = times["seconds"] + time.time() - options.began
+        if options.whole and epoch + 1 < last and time.time() - options.began > options.seconds - LAST_SECONDS:
+            write_checkpoint(path, trainee, times | {"seconds": seconds}, epochs, epoch + 1, log)
+            return
+    times["seconds"] = round(seconds)
+    save(kind, trainee, {"epochs": epochs, "log": log, "times": times}, options.out)
+    path.unlink(missing_ok=True)
+
+
+def begin(kind: str, options: argparse.Namespace, trainee, batches) -> Kept:
+    """Times steps alone and together; gives the times, the epochs to train, how many are done, and the log so far."""
+    folder, start = options.out / "work", trainee.state()
     x, y = next(next(batches.train(0, 1)))
-    trainee.begin(x, y)
-    start = trainee.state()
     time_steps(trainee, x, y, 3)
     meet(folder, kind, options.kinds, "ready")
     alone: list[float] = []
@@ -113,23 +143,29 @@ def train_one(kind: str, options: argparse.Namespace) -> None:
                 alone.append(time_steps(trainee, x, y, options.timed))
             meet(folder, kind, options.kinds, f"turn{turn}{k}")
     together = meet(folder, kind, options.kinds, "together", time_steps(trainee, x, y, options.timed))
-    epoch_ms = max(together.values()) * batches.steps * 1.04  # and the tests between
-    left = began + options.seconds - LAST_SECONDS - time.time()
-    epochs = max(1, min(options.epochs, int(1000 * left / epoch_ms) - trainee.recipe.warmup))
     trainee.load(start)
-    trainee.recipe = trainee.recipe.with_(epochs=epochs)
-    last = trainee.recipe.warmup + epochs
-    log = []
-    for epoch, stream in zip(range(last), batches.train(0, last), strict=True):
-        entry = run_epoch(trainee, stream, epoch, batches.steps)
-        if (epoch + 1) % trainee.recipe.test_every == 0 or epoch + 1 == last:
-            entry["accuracy"] = trainee.accuracy(batches.test())
-            log.append(entry)
-            if epoch % 100 == 19:
-                print(kind, entry, round(time.time() - began), flush=True)
-                (options.out / f"{kind}.json").write_text(json.dumps({"log": log}))
-    times = {"alone ms a step": alone, "together ms a step": together, "seconds": round(time.time() - began)}
-    save(kind, trainee, {"epochs": epochs, "log": log, "times": times}, options.out)
+    epochs = options.epochs
+    if not options.whole:
+        epoch_ms = max(together.values()) * batches.steps * 1.04  # and the tests between
+        left = options.began + options.seconds - LAST_SECONDS - time.time()
+        epochs = max(1, min(epochs, int(1000 * left / epoch_ms) - trainee.recipe.warmup))
+    return {"alone ms a step": alone, "together ms a step": together, "seconds": 0}, epochs, 0, []
+
+
+def write_checkpoint(path: Path, trainee, times: dict[str, Any], epochs: int, done: int, log: list[Any]) -> None:
+    import torch
+
+    kept = {"state": trainee.state(), "times": times, "epochs": epochs, "done": done, "log": log}
+    torch.save(kept, path.with_suffix(".tmp"))
+    path.with_suffix(".tmp").replace(path)
+
+
+def read_checkpoint(path: Path, trainee) -> Kept:
+    import torch
+
+    kept = torch.load(path, map_location="cpu", weights_only=True)
+    trainee.load(kept["state"])
+    return kept["times"], kept["epochs"], kept["done"], kept["log"]
 
 
 def save(kind: str, trainee, facts: dict[str, object], out: Path) -> None:
@@ -174,7 +210,8 @@ def run(options: argparse.Namespace) -> None:
     work = options.out / "work"
     work.mkdir(exist_ok=True)
     for old in work.iterdir():
-        old.unlink()
+        if not (options.whole and old.suffix == ".npz"):  # what a network that is done has left
+            old.unlink()
     began = time.time()
     warm = "import numpy as np, vitreous as vt; vt.structure(np.random.default_rng(0).random((200, 2, 1, 8), 'f'))"
     small = ["--small"] if options.small else []
@@ -182,12 +219,21 @@ def run(options: argparse.Namespace) -> None:
         common = ["--out", str(options.out), "--seconds", str(options.seconds), "--epochs", str(options.epochs)]
         common += ["--began", str(began), "--timed", str(options.timed), "--amp", options.amp, *small]
         env = {**os.environ, "OMP_NUM_THREADS": "4"}
-        common += ["--kinds", *options.kinds]
+        common += ["--kinds", *options.kinds, *(["--whole"] if options.whole else [])]
         command = [sys.executable, __file__, "train"]
-        processes = [subprocess.Popen([*command, kind, *common], env=env) for kind in options.kinds]
+        processes = [subprocess.Popen([*command, kind, *common], env=env) for kind in unfinished(options)]
         code = watch(processes)
+    if code == 0 and unfinished(options):
+        sys.exit(UNFINISHED)
     gather(options)
     sys.exit(code)
+
+
+def unfinished(options: argparse.Namespace) -> list[str]:
+    """Networks that have a checkpoint to go on from; all of them where none has begun."""
+    begun = [kind for kind in options.kinds if (options.out / f"{kind}{CHECKPOINT}").exists()]
+    done = [kind for kind in options.kinds if (options.out / "work" / f"{kind}.npz").exists()]
+    return begun or ([] if done else options.kinds)
 
 
 def watch(processes: list[subprocess.Popen]) -> int:
@@ -228,6 +274,7 @@ def main() -> None:
         command.add_argument("--amp", choices=("float16", "bfloat16", "none"), default="float16")
         command.add_argument("--timed", type=int, default=TIMED)
         command.add_argument("--kinds", nargs="+", choices=KINDS, default=list(KINDS))
+        command.add_argument("--whole", action="store_true", help="all epochs, in as many calls as it takes")
         command.add_argument("--small", action="store_true", help="tiny networks, to try the script")
     options = parser.parse_args()
     train_one(options.kind, options) if options.command == "train" else run(options)

@@ -68,6 +68,13 @@ def test_record_and_inspect(tmp_path):
         (["sites", "timm:vit_tiny_patch16_224", "--set", "depth"], "a setting is KEY=VALUE"),
         (["models", "tim"], "accepted: timm, hf, torchvision, bundled"),
         (["inspect", "nowhere"], "nowhere"),
+        (["train", "spirals"], "nearest:  spiral"),
+        (["train", "spiral"], "a run needs a folder"),
+        (["train", "spiral", "--out", "x", "--set", "epochs=abc"], "epochs is a count"),
+        (["train", "spiral", "--out", "x", "--set", "epochs=2", "--epochs", "3"], "epochs is said twice"),
+        (["train", "spiral", "--out", "x", "--set", "momentum=0.9"], "a recipe has no such value"),
+        (["train", "spiral", "--out", "x", "--set", "data=here"], "--data and --loss say what these are"),
+        (["train", "spiral", "--out", "x", "--loss", "threshold=much"], "threshold is a number"),
         (["record", "bundled:scenes-text", "no/such/folder", "--out", "x"], "no such file or folder"),
         (["record", "bundled:scenes-text", "scenes:many", "--out", "x"], "scenes:N needs a number"),
         (["record", "bundled:scenes-text", "scenes:4²", "--out", "x"], "scenes:N needs a number"),
@@ -85,6 +92,16 @@ def test_what_is_refused_is_a_message_and_status_2(arguments, message, tmp_path,
     assert result.exit_code == 2, result.output
     assert message in result.stderr
     assert "Traceback" not in result.output
+
+
+def test_values_of_a_recipe_reach_the_run(tmp_path):
+    small = ("batch=8192", "warmup=1", 'settings={"img_size": [1, 2], "patch_size": 1, "in_chans": 1, "depth": 3}')
+    more = [word for value in ("epochs=1", "seed=7", *small) for word in ("--set", value)]
+    done = run("train", "spiral", "--out", tmp_path / "run", *more, "--loss", "every=2", "--device", "cpu", "--json")
+    assert done.exit_code == 0, done.output
+    recipe = json.loads((tmp_path / "run" / "recipe.json").read_text())
+    assert (recipe["epochs"], recipe["seed"], recipe["batch"], recipe["structure"]) == (1, 7, 8192, {"every": 2})
+    assert json.loads(done.stdout)["epochs"] == 2  # one of warm-up
 
 
 def test_skipped_pictures_are_named(tmp_path):

@@ -13,7 +13,7 @@ import torch
 import vitreous as vt
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "studies"))
-from structure_residual_mlp import ResidualNetwork, activations, facts, grid, spiral
+from structure_residual_mlp import ResidualNetwork, activations, counted, facts, grid, spiral, write_table
 
 STUDIES = Path(__file__).parents[2] / "studies"
 
@@ -53,4 +53,18 @@ def test_the_results_are_those_of_the_code():
     before = facts(vt.structure(activations(ResidualNetwork()), progress=False))
     for key in ("units", "clusters", "inefficient clusters"):
         assert abs(before[key] - written["before training"][key]) <= 2  # sums differ in the last bit between machines
-    assert written["interspersed reuse occurs"] == bool(written["after training"]["units that come back"])
+    assert (STUDIES / "results" / "structure_residual_mlp.md").read_text() == write_table(written)
+
+
+def test_a_row_counts_what_the_facts_list():
+    part = {"units in clusters": 5, "clusters": 2, "largest cluster": 3, "inefficient clusters": 1}
+    found = {
+        "accuracy": 0.5,
+        "before training": part | {"units that come back": []},
+        "after training": part | {"units that come back": [{"unit": 1}, {"unit": 2}]},
+    }
+    rows = [counted(seed, found) for seed in (0, 1)]
+    assert rows[0]["after training"] == part | {"units that come back": 2}
+    text = write_table({"seeds": rows})
+    assert "before training 0.0 [0.0, 0.0]; after training 2.0 [2.0, 2.0]; after less before +2.0 [+2.0, +2.0]" in text
+    assert "| 1 | 50.00 | 0 | 2 | 1 | 1 | 5 | 5 |" in text

@@ -9,10 +9,16 @@ import numpy as np
 import pytest
 import torch
 
+import vitreous as vt
+
 sys.path.insert(0, str(Path(__file__).parents[2] / "studies"))
 
-from structure_ablation import KINDS, Shifted, recipe_of, train_one
-from structure_ablation_tables import CLAIMS, ROWS, seed_noise, verdict, write_tables
+from structure_ablation import KINDS, Shifted, pointing, recipe_of, train_one
+from structure_ablation_tables import CLAIMS, ROWS, interval, pointed, seed_noise, verdict, write_tables
+from structure_cifar import CLASSES
+from structure_cifar_maps import SEEN, Shown
+from vitreous.evidence.pointing import point_game
+from vitreous.training.trainee import build
 
 
 @pytest.fixture
@@ -24,6 +30,15 @@ def batches(monkeypatch):
 def planted(_data, split, count):
     g = torch.Generator().manual_seed(len(split))
     return torch.randint(256, (count, 3, 32, 32), generator=g, dtype=torch.uint8), torch.arange(count) % 10
+
+
+@pytest.fixture
+def animals():
+    x, labels = planted(None, "test", 12)
+    masks = np.zeros((12, 32, 32), bool)
+    masks[:, 8:24, :16] = True
+    pictures = vt.ImageSet.from_arrays(x.numpy().transpose(0, 2, 3, 1), labels=labels.numpy(), classes=CLASSES)
+    return {name: Shown(pictures, masks) for name in ("pets", "voc_animals")}
 
 
 def test_every_kind_has_a_row_and_every_claim_its_kinds():
@@ -46,10 +61,26 @@ def test_pictures_are_moved_and_mirrored_the_same_way_every_time(batches):
     assert first[0].shape == (128, 3, 32, 32) and first[0].min() >= -1 and first[0].max() <= 1
 
 
-def test_a_run_has_a_log_and_what_is_inside(batches):
-    run = train_one("one_batch", 0, batches, 1)
+def test_a_run_has_a_log_and_what_is_inside(batches, animals):
+    run = train_one("one_batch", 0, batches, 1, animals)
+    assert run["pointing"]["before training"] != run["pointing"]["after training"]
+    assert 0 <= pointed(run, "Point Game") <= 1 and 0 < pointed(run, "Energy PG") < 1
     assert len(run["log"]) == 2 and run["log"][-1]["terms"] > 0
     assert run["inside"]["mean group"] >= 1 and 0 < run["inside"]["moved, relative"]
+
+
+def test_looking_where_maps_point_changes_no_training(batches, animals):
+    """The same weights with and without a look before and after: networks are compared by seed."""
+    assert train_one("sum", 3, batches, 1, animals)["log"] == train_one("sum", 3, batches, 1, {})["log"]
+
+
+def test_pointing_is_the_point_game_of_the_maps(animals):
+    model = build(recipe_of("vit", 0), len(CLASSES))
+    found = pointing(model, animals)["pets"]["true"]["Grad-CAM"]
+    assert model.training
+    some, subject = animals["pets"], vt.wrap(model.eval(), preprocess=SEEN)
+    maps = vt.gradcam(subject, some.images, some.labels, plus_plus=False, progress=False).at()
+    assert found[0] == point_game(maps, some.masks).mean()
 
 
 @pytest.mark.parametrize(
@@ -62,8 +93,13 @@ def test_a_run_has_a_log_and_what_is_inside(batches):
         ([3.0], "one seed: not shown"),
     ],
 )
-def test_a_verdict_needs_every_seed_and_two_standard_errors(gap, said):
+def test_a_verdict_needs_an_interval_that_leaves_out_nothing(gap, said):
     assert verdict(np.array(gap)) == said
+
+
+def test_the_interval_is_students():
+    assert interval(np.array([1.0, 2.0, 3.0])) == "+2.00 [-0.48, +4.48]"  # 4.303 standard errors
+    assert interval(np.array([1.0])) == "+1.00"
 
 
 def test_tables_say_what_the_numbers_say():
@@ -71,15 +107,22 @@ def test_tables_say_what_the_numbers_say():
 
     def run(accuracy):
         entry = {"accuracy": accuracy, "clusters": 1, "members": 2, "terms": 3, "kept": 3}
-        return {"log": [entry | {"structure": 0.2, "main": 2.0}] * 4, "inside": inside}
+        scores = {"predicted": {"Grad-CAM++": [accuracy / 100, 0.2], "Grad-CAM": [0.3, 0.4]}}
+        found = {"pets": scores, "voc_animals": scores}
+        points = {"before training": found, "after training": found}
+        return {"log": [entry | {"structure": 0.2, "main": 2.0}] * 4, "inside": inside, "pointing": points}
 
     runs = {f"{kind} {seed}": run(40 + seed) for kind in KINDS for seed in (0, 1)}
     runs |= {f"raw {seed}": run(30 + seed) for seed in (0, 1)}
     settings = {"network": {"depth": 4, "embed_dim": 64, "patch_size": 8}, "train": 256, "test": 64, "batch": 128}
     text = write_tables({"settings": settings | {"epochs": 3, "warmup": 1, "torch": "x"}, "runs": runs})
-    assert "| raw activations do harm | Table 13 | +5.12 | +10.00 | +10.00, +10.00 | as the paper says |" in text
-    assert "| grouped ranks beat ranks | Table 13 | +0.09 | +0.00 | +0.00, +0.00 | not shown" in text
-    assert "| raw | 30.50 | 30.00, 31.00 | -10.00 | 30.50 | 87.31 |" in text
+    assert (
+        "| raw activations do harm | Table 13 | +5.12 | +10.00 [+10.00, +10.00] | +10.00, +10.00 | as the paper says |"
+        in text
+    )
+    assert "| grouped ranks beat ranks | Table 13 | +0.09 | +0.00 [+0.00, +0.00] | +0.00, +0.00 | not shown" in text
+    assert "| raw | 30.50 | 30.00, 31.00 | -10.00 [-10.00, -10.00] | 30.50 | 87.31 |" in text
+    assert "| raw | 2 | 0.305, -0.100 [-0.100, -0.100] | 0.200, +0.000 [+0.000, +0.000] |" in text
     assert "| raw | 1 | 2 | 3 | 3 | 1.000 |" in text
     assert "with `mean`, `sum`, `rank`, `raw`" in text and "all units are one cluster" in text  # all logs are alike
     assert "Not run yet" not in text and "larger by a tenth" not in text
