@@ -13,7 +13,6 @@ import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +24,7 @@ from structure_ablation_tables import METRICS, by_kind, differences, final, poin
 RESULTS = Path(__file__).parent / "results"
 HOLDS, PARTLY, NOT, UNTESTED = "holds", "holds partly", "does not hold", "not testable here"
 ONCE = "one seed, no interval"
+PAIRED = "more than the block before, at 0.2"
 Found = tuple[str, str]  # what was measured, verdict
 Measure = Callable[[Any], float]  # of one run
 
@@ -505,7 +505,10 @@ def deeper() -> Found:
     rows = read("tokens_layers")["itiou"]["dinov2s_saliency"]["voc_animals"]
     values = {block: rows[f"objects, block {block}"]["at 0.2"] for block in (0, 3, 7, 11)}
     said = "; ".join(f"block {block} {span(value)}" for block, value in values.items())
-    return said, verdict(*(apart(later, earlier) for earlier, later in pairwise(values.values())))
+    steps = {name.rpartition(" ")[2]: row for name, row in rows.items() if name.startswith("objects, block ")}
+    gaps = {block: Gap(*row[PAIRED]) for block, row in steps.items() if PAIRED in row}
+    told = ", ".join(f"{block} {gap.text()}" for block, gap in gaps.items())
+    return f"{said}; each in pairs with the one before: {told}", verdict(*gaps.values())
 
 
 def itiou_level() -> Found:

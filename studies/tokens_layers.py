@@ -23,6 +23,7 @@ import torch
 
 import vitreous as vt
 from tokens_inputs import PATCHES, Collection, Shown, backbone, collection, in_order, maps_of, put_tables, size_for
+from vitreous.evidence.bootstrap import mean_interval
 from vitreous.evidence.itiou import TAU, TAUS, InitialTokenIoU, image_itiou, token_classes
 from vitreous.preprocess import Frame
 from vitreous.provenance import json_bytes, versions
@@ -130,24 +131,51 @@ def summary(found: dict[str, InitialTokenIoU]) -> dict[str, Any]:
             "full mask": float(np.nanmean(scores.chance)),
             "tokens": int(scores.tokens.sum()),
             "curve": [e.value for e in scores.curve(repeats=1)],
-        }
+        } | pairs(found, key)
     return out
 
 
+def pairs(found: dict[str, InitialTokenIoU], key: str) -> dict[str, list[float]]:
+    """What maps score more in the same pictures than the sum's, or those of the earlier block that was looked at."""
+    head, _, name = key.rpartition(", ")
+    before = f"{head}, block " if head else "block "
+    given = [b for b in BLOCKS if f"{before}{b}" in found]
+    block = int(name.removeprefix("block ")) if name.startswith("block ") else None
+    if block == given[0]:
+        return {}
+    other = found[f"{before}{given[given.index(block) - 1] if block is not None else LAST}"]
+    apart = "more than the block before" if block is not None else "more than the sum"
+    out = {}
+    for said, mine, theirs in (("at 0.2", TAU, TAU), ("at best", found[key].best, other.best)):
+        at = [int(np.flatnonzero(np.isclose(TAUS, tau))[0]) for tau in (mine, theirs)]
+        gap = mean_interval(found[key].images[:, at[0]] - other.images[:, at[1]])
+        out[f"{apart}, {said}"] = [gap.value, gap.low, gap.high]
+    return out
+
+
+def signed(three: list[float]) -> str:
+    value, low, high = three
+    said = f"{value:+.3f} [{low:+.3f}, {high:+.3f}]"
+    return f"**{said}**" if low > 0 or high < 0 else said
+
+
 def table(by_set: dict[str, Any]) -> list[str]:
-    lines = ["| maps | " + " | ".join(f"{n}: τ 0.2 | best τ" for n in by_set) + " |"]
-    lines.append("|---|" + "---|" * 2 * len(by_set))
+    """In pairs: how much more than the sum's in the same pictures, of blocks than the one before; bold if surely."""
+    head = " | ".join(f"{name}: τ 0.2 | best τ | in pairs, τ 0.2 | in pairs, best τ" for name in by_set)
+    lines = [f"| maps | {head} |"]
+    lines.append("|---|" + "---|" * 4 * len(by_set))
     for key in next(iter(by_set.values())):
         cells = []
         for found in by_set.values():
             if key not in found:
-                cells += ["", ""]
+                cells += [""] * 4
                 continue
             one = found[key]
             value, low, high = one["at 0.2"]
             cells += [f"{value:.3f} [{low:.3f}, {high:.3f}]", f"{one['at best'][0]:.3f} at {one['best threshold']:g}"]
+            cells += [signed(v) for name, v in one.items() if name.startswith("more than")] or ["", ""]
         lines.append(f"| {key} | {' | '.join(cells)} |")
-    full = [f"{next(iter(found.values()))['full mask']:.3f} | " for found in by_set.values()]
+    full = [f"{next(iter(found.values()))['full mask']:.3f} | | | " for found in by_set.values()]
     return [*lines, f"| a mask that covers everything | {' | '.join(full)} |", ""]
 
 

@@ -69,6 +69,14 @@ def test_covering_ignores_names_and_rewards_the_same_regions():
     assert covering(np.zeros_like(theirs), [theirs]) == pytest.approx((np.bincount(theirs.ravel()) ** 2).sum() / 99**2)
 
 
+@pytest.mark.parametrize("names", [[0, 1, 2], [-7, 3, 5], [0, 1, 2**62], [-(2**63), 0, 2**63 - 1]])
+def test_any_whole_numbers_name_regions(names):
+    theirs = blobs(1, regions=3)
+    found = match_boundaries(np.array(names)[theirs], [theirs, blobs(2)])
+    assert found == match_boundaries(theirs, [theirs, blobs(2)])
+    assert covering(np.array(names)[theirs], [theirs]) == pytest.approx(1)
+
+
 def test_no_boundary_on_either_side_is_perfect_and_on_one_side_is_nothing():
     whole = np.zeros((5, 5), int)
     assert score_regions([whole], [[whole]]).image_f.tolist() == [1]

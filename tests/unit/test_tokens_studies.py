@@ -54,6 +54,41 @@ def test_grids_have_the_shape_of_the_picture(size, grid):
     assert size_for(other, Image.new("RGB", size), 70) == (28, 28)
 
 
+def test_methods_are_compared_in_the_same_pictures():
+    """Pictures differ more than methods do: apart the intervals overlap, in pairs the difference is sure."""
+    from tokens_segments import paired, table_of_pairs
+
+    easy = np.linspace(0.1, 0.9, 9)
+    shifts = {"tokens, sum": 0.0, "better": 0.03, "as good": np.where(np.arange(9) % 2, 0.03, -0.03)}
+    result = {
+        name: {"per image": {"mIoU of each": (easy + by).tolist()}, "over the data set": {}}
+        for name, by in shifts.items()
+    }
+    paired(result)
+    value, low, high = result["better"]["per image"]["mIoU more than the sum"]
+    assert value == pytest.approx(0.03) and low == pytest.approx(0.03) and high == pytest.approx(0.03)
+    assert table_of_pairs(result)[2] == "| better | **+3.0 [+3.0, +3.0]** |"
+    assert "**" not in table_of_pairs(result)[3] and len(table_of_pairs(result)) == 4
+
+
+def test_blocks_are_compared_with_the_one_before_and_other_maps_with_the_sum():
+    from tokens_layers import BLOCKS, TAUS, pairs
+    from vitreous.evidence.itiou import InitialTokenIoU
+
+    def scored(value):
+        images = np.full((4, len(TAUS)), value)
+        images[:, 0] += 0.5  # the best threshold
+        return InitialTokenIoU(np.array(TAUS), images, np.zeros(4), np.ones(4, int))
+
+    found = {f"objects, block {b}": scored(0.01 * b) for b in BLOCKS} | {"objects, energy": scored(0.2)}
+    assert pairs(found, "objects, block 0") == {}
+    steps = pairs(found, "objects, block 11")
+    assert steps["more than the block before, at 0.2"] == pytest.approx([0.02] * 3)
+    others = pairs(found, "objects, energy")
+    assert set(others) == {"more than the sum, at 0.2", "more than the sum, at best"}
+    assert others["more than the sum, at best"] == pytest.approx([0.09] * 3)
+
+
 def test_tables_are_put_between_their_marks_and_words_stay(tmp_path):
     from tokens_inputs import put_tables
 

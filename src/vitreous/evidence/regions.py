@@ -194,6 +194,10 @@ def _regions(given: Any) -> np.ndarray:
     labels = np.asarray(given)
     if labels.ndim != 2 or labels.dtype.kind not in "iub" or not labels.size:
         raise SettingsError("regions are whole numbers (row, column)", given=f"{labels.dtype} {labels.shape}")
+    least = int(labels.min())
+    if int(labels.max()) - least < labels.size:  # counting names takes a tenth of the time of sorting pixels
+        names = labels.astype(np.int64) - least
+        return (np.cumsum(np.bincount(names.ravel()) > 0) - 1)[names]
     return np.unique(labels, return_inverse=True)[1].reshape(labels.shape)
 
 
