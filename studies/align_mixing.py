@@ -225,7 +225,7 @@ def main() -> None:
     known = ways(Inputs(options.data, options.work, options.session))
     for name, way in known.items():
         done = results.get(options.session, {})
-        if name in (options.only or known) and (options.only or name not in done):
+        if name in (options.only or known) and name not in done:
             done[name] = way()
             results[options.session] = {key: done[key] for key in known if key in done}
             path.write_text(json.dumps(results, indent=1) + "\n")
