@@ -58,8 +58,10 @@ def mean_over(rows: Any) -> dict[str, Any]:
     return ranged(lambda some: float(values[:, some].mean()), values.shape[1], values.mean(1).tolist())
 
 
-def spoken(found: dict[str, Any], digits: int = 3) -> str:
-    """`0.331 [0.294, 0.377]`."""
+def spoken(found: dict[str, Any] | float, digits: int = 3) -> str:
+    """`0.331 [0.294, 0.377]`; a number of one seed without an interval is that alone."""
+    if not isinstance(found, dict):
+        return f"{found:.{digits}f}"
     return f"{found['value']:.{digits}f} [{found['low']:.{digits}f}, {found['high']:.{digits}f}]"
 
 

@@ -96,22 +96,6 @@ def own_centre(weight: float) -> Callable[..., dict[str, Any]]:
     return losses
 
 
-def alone() -> Callable[..., dict[str, Any]]:
-    """Every layer of every network predicts the responses, through the one head."""
-    plain = align_training.losses
-
-    def losses(net: Any, seen: Any, pictures: Any, target: Any, *rest: Any) -> dict[str, Any]:
-        found = plain(net, seen, pictures, target, *rest)
-        each = [
-            (part[pictures] @ w @ net.head + net.bias - target[pictures]).abs().mean()
-            for part, w in zip(seen.pooled, net.maps, strict=True)
-        ]
-        found["total"] = found["total"] - found["response"] + torch.stack(each).mean()
-        return found
-
-    return losses
-
-
 def trained(inputs: Features, responses: vt.Responses, losses: Any = None, **settings: Any) -> list[vt.ChannelAlign]:
     with patch.object(align_training, "losses", losses or align_training.losses):
         settings = {**SETTINGS, "lambda_eigen": 0.0, **settings}
@@ -193,9 +177,9 @@ def ways(it: Inputs) -> dict[str, Callable[[], dict[str, Any]]]:
     def without(reads: list[Read]) -> dict[str, Any]:
         return score(it.features, it.figures, [it.centred(read) for read in reads], None)
 
-    def copies(losses: Any = None) -> dict[str, Any]:
+    def copies() -> dict[str, Any]:
         features, responses = it.neurons()
-        runs = trained(turned(features), responses, losses)
+        runs = trained(turned(features), responses)
         return score(turned(it.features), it.figures, [run.transform for run in runs], runs)
 
     plain = learned(it.work, it.session, 0.0)
@@ -203,16 +187,16 @@ def ways(it: Inputs) -> dict[str, Callable[[], dict[str, Any]]]:
         "as in the table": lambda: of(plain),
         "each layer's mean taken away": lambda: of(plain, centred=True),
         "in the space of responses, means taken away": lambda: of(plain, "in_response_space", centred=True),
-        "every layer predicts alone": lambda: of(taught("alone", alone())),
-        "every layer predicts alone, means taken away": lambda: of(taught("alone", alone()), centred=True),
+        "every layer predicts alone": lambda: of(taught("alone", predict="alone")),
+        "every layer predicts alone, means taken away": lambda: of(taught("alone", predict="alone"), centred=True),
         "shared directions of patches": lambda: without([canonical(it.neurons()[0], s) for s in SEEDS]),
         "shared directions, pictures exchanged": lambda: without([canonical(it.neurons()[0], s, True) for s in SEEDS]),
         "random maps": lambda: score(it.features, it.figures, [at_random(seed) for seed in SEEDS], None),
         "random maps, means taken away": lambda: without([at_random(seed) for seed in SEEDS]),
         "one network in four copies": copies,
-        "1,152 responses, means taken away": lambda: of(taught("rich", None, it.embeddings), centred=True),
+        "1,152 responses, means taken away": lambda: of(taught("rich", inputs=it.embeddings), centred=True),
         "1,152 responses, every layer alone, means taken away": lambda: of(
-            taught("rich, alone", alone(), it.embeddings), centred=True
+            taught("rich, alone", inputs=it.embeddings, predict="alone"), centred=True
         ),
         "eq. 6 by layer, weight 1": lambda: of(taught("centre", own_centre(1.0))),
         "width 512": lambda: of(taught("wide", width=512)),
@@ -241,7 +225,7 @@ def main() -> None:
     known = ways(Inputs(options.data, options.work, options.session))
     for name, way in known.items():
         done = results.get(options.session, {})
-        if name in (options.only or known) and (options.only or name not in done):
+        if name in (options.only or known) and name not in done:
             done[name] = way()
             results[options.session] = {key: done[key] for key in known if key in done}
             path.write_text(json.dumps(results, indent=1) + "\n")

@@ -13,8 +13,9 @@ import torch
 from tests.reference import align as reference
 
 import vitreous as vt
+from vitreous.evidence.responses import explained
 from vitreous.lenses import align as lens
-from vitreous.lenses.align_training import covariance, eigen_constraint, zero_centre
+from vitreous.lenses.align_training import AlignNet, covariance, eigen_constraint, zero_centre
 
 QUICK = {"width": 12, "epochs": 40, "patience": 40, "lr": 0.01, "progress": False}
 
@@ -70,6 +71,31 @@ def test_responses_to_new_images_are_predicted_and_patches_of_two_models_come_to
     parts = [alignment.in_response_space(models[m][layer], m, layer).mean(1) for m, layer in alignment.slots]
     whole = np.mean(parts, 0) + alignment.bias
     np.testing.assert_allclose(whole[alignment.held_out], alignment.predicted, atol=1e-3)
+
+
+def test_layers_that_have_to_predict_alone_do_so():
+    """Two layers see half of the things each: together they predict, alone each does what it can."""
+    models, values = world(noise=0.02)
+    halves = {"one": {"layer 0": models["one"]["layer 0"]}, "two": {"layer 0": models["two"]["layer 0"]}}
+    halves["two"]["layer 0"] = halves["two"]["layer 0"] + 0.5 * np.random.default_rng(1).standard_normal(
+        halves["two"]["layer 0"].shape
+    ).astype(np.float32)  # the noisier one is left out where only the sum counts
+
+    def alone(alignment: vt.ChannelAlign, name: str) -> float:
+        rows = halves[name]["layer 0"][alignment.held_out].mean(1)
+        return float(
+            np.mean(explained(alignment.measured, alignment.in_response_space(rows, name, "layer 0") + alignment.bias))
+        )
+
+    runs = {how: vt.align(halves, values, lambda_eigen=0, predict=how, **QUICK) for how in ("together", "alone")}
+    assert alone(runs["alone"], "two") > alone(runs["together"], "two") + 0.1
+    assert all(alone(runs["alone"], name) > 0.4 for name in halves)
+    assert runs["alone"].settings["predict"] == "alone"
+    net = AlignNet([3, 4], 5, 2, 0)
+    pooled = [torch.randn(6, 3), torch.randn(6, 4)]
+    torch.testing.assert_close(net.alone(pooled).mean(0), net(pooled))
+    with pytest.raises(vt.SettingsError, match=r"(?s)unknown way to predict.*together, alone"):
+        vt.align(halves, values, predict="each")
 
 
 def test_shuffled_responses_are_not_predicted():

@@ -64,6 +64,9 @@ def align(
     data: Annotated[str | None, typer.Option(help="The pictures that were recorded; their masks are scored.")] = None,
     width: Annotated[int, typer.Option(min=1, help="Channels of the shared space.")] = 256,
     lambda_eigen: Annotated[float, typer.Option(help="Weight of the eigen-constraint.")] = 1.0,
+    predict: Annotated[
+        str, typer.Option(help="together: the mean of all layers, as in the paper; or alone.")
+    ] = "together",
     epochs: Annotated[int, typer.Option(min=1)] = 200,
     seed: Seed = 0,
     device: Device = "cpu",
@@ -81,6 +84,7 @@ def align(
             sites=sites,
             width=width,
             lambda_eigen=lambda_eigen,
+            predict=predict,
             epochs=epochs,
             out=out,
             seed=seed,

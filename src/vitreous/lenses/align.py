@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from vitreous.lenses.align_training import AlignNet, Seen, Weights
     from vitreous.responses import Responses
 
+PREDICT = ("together", "alone")
 CHECKPOINT = "checkpoint.pt"
 PATCHES = 4  # of a picture, kept for the regularisers
 
@@ -74,6 +75,7 @@ def align(
     lr: float = 1e-3,
     sites: str = "blocks.*.attn.out",
     tokens: str = "all",
+    predict: str = "together",
     read: Read | None = None,
     out: str | Path | None = None,
     seed: int = 0,
@@ -85,7 +87,9 @@ def align(
     `sources` is {model: store}, {model: {layer: array (image, token, channel)}}, or {model: subject} with `images`,
     which are then recorded into `out`/stores; always the same images in the order of the responses. `responses` is a
     `vt.Responses` or an array (image, response) with `rois`: voxels, neurons, another model's embedding. With `out`
-    training can be killed and called again; it goes on and ends with the same maps.
+    training can be killed and called again; it goes on and ends with the same maps. The paper's sum of all layers is
+    `predict="together"`; with "alone" every layer has to predict by itself, through the one head: layers and models
+    come nearer to each other.
 
     >>> alignment = vt.align({"text": store_a, "mae": store_b}, vt.Responses(spikes), out="aligned")
     >>> alignment.score(["all"]), alignment.transform(store_a["blocks.3.attn.out"][:4], "text", "blocks.3.attn.out")
@@ -96,6 +100,8 @@ def align(
     whole(0, seed=seed)
     number(lambda_eigen=lambda_eigen, lambda_zero=lambda_zero, lambda_cov=lambda_cov, held_out=held_out)
     number(above=True, lr=lr)
+    if predict not in PREDICT:
+        raise SettingsError("unknown way to predict", given=predict, accepted=PREDICT)
     where, wanted, kept = device_of(device), _responses(responses, rois), folder_for(out)
     sources = _recorded(sources, images, sites, kept, progress)
     found = open_nodes(sources, sites=sites, tokens=tokens, read=read, same_width=False)
@@ -103,11 +109,18 @@ def align(
     seen = read_features(found.blocks, PATCHES, seed, progress)
     target = _target(wanted, held_out, seed)
     net = AlignNet([p.shape[1] for p in seen.pooled], width, target.values.shape[1], seed)
-    weights = Weights(lambda_eigen, lambda_zero, lambda_cov, nodes, eigenvectors)
+    weights = Weights(lambda_eigen, lambda_zero, lambda_cov, nodes, eigenvectors, predict == "alone")
     schedule = Schedule(epochs, patience, batch, lr, seed, kept, "" if kept is None else _hash(seen, target))
     log = _fit(net.to(where), seen.to(where), target, weights, schedule, progress)
     settings: dict[str, Any] = {"width": width, "lambda_eigen": lambda_eigen, "lambda_zero": lambda_zero}
-    settings |= {"lambda_cov": lambda_cov, "seed": seed, "epochs": len(log), "sites": sites, "tokens": tokens}
+    settings |= {
+        "lambda_cov": lambda_cov,
+        "seed": seed,
+        "epochs": len(log),
+        "sites": sites,
+        "tokens": tokens,
+        "predict": predict,
+    }
     finding = _finding(net.cpu(), seen, found, wanted, target, log, settings | {"responses": wanted.name})
     if kept is not None:
         finding.save(kept)

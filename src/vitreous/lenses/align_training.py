@@ -67,16 +67,21 @@ class AlignNet(nn.Module):
         aligned = sum(p @ w for p, w in zip(pooled, self.maps, strict=True)) / len(self.maps)
         return aligned @ self.head + self.bias
 
+    def alone(self, pooled: list[Tensor]) -> Tensor:
+        """(slot, picture, response): what each slot predicts by itself, through the one head; their mean is eq. 2."""
+        return torch.stack([p @ w for p, w in zip(pooled, self.maps, strict=True)]) @ self.head + self.bias
+
 
 @dataclass(frozen=True)
 class Weights:
-    """Of eq. 10; `nodes` and `eigenvectors` are the m̃ and c of eq. 5."""
+    """Of eq. 10; `nodes` and `eigenvectors` are the m̃ and c of eq. 5. With `alone` every slot has to predict."""
 
     eigen: float
     zero: float
     covariance: float
     nodes: int
     eigenvectors: int
+    alone: bool = False
 
 
 def eigen_constraint(before: Tensor, after: Tensor, kept: int) -> Tensor:
@@ -108,7 +113,8 @@ def losses(
     net: AlignNet, seen: Seen, pictures: Tensor, target: Tensor, weights: Weights, generator: torch.Generator
 ) -> dict[str, Tensor]:
     """The terms of eq. 10 on some pictures, unweighted (`response` is eq. 9), and their `total`."""
-    found = {"response": (net([p[pictures] for p in seen.pooled]) - target[pictures]).abs().mean()}
+    predict = net.alone if weights.alone else net
+    found = {"response": (predict([p[pictures] for p in seen.pooled]) - target[pictures]).abs().mean()}
     if weights.eigen or weights.zero or weights.covariance:
         kept = seen.patches[0].shape[1]
         count = min(weights.nodes, len(pictures) * kept)

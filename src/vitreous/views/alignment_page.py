@@ -36,6 +36,10 @@ from vitreous.views.panels import (
 
 REGIONS = 6  # with a curve of their own
 FEW = 20  # pictures held out, below which a page says so
+PREDICT = {
+    "together": "The response loss sees the mean over layers only: nothing makes a single layer predict alone.",
+    "alone": "Every layer had to predict alone, through the one head.",
+}
 NAMES = {"response": "responses", "eigen": "eigen-constraint", "zero": "zero centre", "covariance": "covariance"}
 
 
@@ -166,8 +170,8 @@ def _reading_section(found: ChannelAlign) -> Section:
         (
             f"Weights: eigen-constraint {settings['lambda_eigen']:g}, zero centre {settings['lambda_zero']:g}, "
             f"covariance {settings['lambda_cov']:g}; {settings['epochs']} epochs, seed {settings['seed']}.",
-            "The response loss sees the mean over layers only: nothing makes a single layer predict alone. R² below "
-            "0 is worse than the mean of the held-out pictures.",
+            PREDICT[settings.get("predict", "together")],
+            "R² below 0 is worse than the mean of the held-out pictures.",
             "Compare with shuffled weights or pixels before you read much into a score.",
         ),
         "import vitreous as vt\n\nalignment = vt.ChannelAlign.load(FOLDER)\n"
