@@ -174,7 +174,9 @@ def verdict(rows: list[dict[str, Any]]) -> list[str]:
         "lies: retraining stays better. On the fresh seeds alone: an alarm in "
         f"{sum(row['shortcut']['alarm'] for row in fresh)} of {len(fresh)}, in "
         f"{sum(row[key]['alarm'] for row in fresh for key in CLEAN)} of {len(CLEAN) * len(fresh)} clean audits, and "
-        f"{mean('nothing', 'lying', fresh)} to {mean('off', 'lying', fresh)} where the box lies."
+        f"{mean('nothing', 'lying', fresh)} to {mean('off', 'lying', fresh)} where the box lies, and from "
+        f"{np.mean([gap(row['nothing']) for row in fresh]):.2f} to {np.mean([gap(row['off']) for row in fresh]):.2f} "
+        "between truthful and lying boxes."
     )
     lines = textwrap.wrap(words, 119)
     shown = [f"[{name}](audit_pets_places_{name}.png)" for name in MODELS]

@@ -116,7 +116,7 @@ def test_several_layers_give_one_patch(made):
     page = (out / "report.html").read_text()  # one for both layers
     assert f"report: {out / 'report.html'}" in said and not list(out.glob("blocks.*/report.html"))
     assert all(site in page for site in SITES) and "2 layers were audited and share the alpha of 0.05" in page
-    assert "Alarms by layer" in page and "sweep[&quot;blocks.7." in page
+    assert "Alarms by layer" in page and "sweep[&#34;blocks.7." in page
 
 
 def test_parts_are_chosen_by_their_ids(made, one):

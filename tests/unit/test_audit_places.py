@@ -215,6 +215,13 @@ def test_a_patch_on_disk_does_the_same_and_refuses_other_weights(planted, tmp_pa
         ({"masks": [np.ones((32, 32), bool)] * 24, "look": "same"}, "no masks in common"),
         ({"neighbours": 40}, "too few pictures to look"),
         ({"look": "other"}, "other classes"),
+        ({"neighbours": 0}, "neighbours is a whole number"),
+        ({"repeats": "9"}, "repeats is a whole number"),
+        ({"alpha": 2}, "alpha lies between"),
+        ({"site": "head"}, "one site of the residual stream"),
+        ({"site": "blocks.*.resid.out"}, "one site of the residual stream"),
+        ({"site": "blocks.0.mlp.hidden"}, "one site of the residual stream"),
+        ({"site": "blocks.9.resid.out"}, "blocks.9.resid.out"),
     ],
 )
 def test_wrong_settings_are_refused_by_name(asked, message):

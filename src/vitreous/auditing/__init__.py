@@ -20,7 +20,7 @@ import numpy as np
 from vitreous.auditing.effects import Effects, Parts, measure
 from vitreous.auditing.finding import AuditFinding as AuditFinding
 from vitreous.auditing.finding import AuditRow as AuditRow
-from vitreous.auditing.heads import Given, Head, check_labels, open_head
+from vitreous.auditing.heads import Given, Head, check_alpha, check_labels, check_subject, open_head
 from vitreous.auditing.objects import Masks, grown_masks
 from vitreous.auditing.overall import Overall as Overall
 from vitreous.auditing.overall import overall
@@ -28,8 +28,8 @@ from vitreous.auditing.ranking import BETWEEN, OUTSIDE, WHOLE, Evidence, Ranked,
 from vitreous.auditing.switch import BeforeAfter as BeforeAfter
 from vitreous.auditing.switch import SwitchOff as SwitchOff
 from vitreous.auditing.switch import group_names, logits_of
-from vitreous.checks import is_number, whole
-from vitreous.errors import ModelError, SettingsError
+from vitreous.checks import whole
+from vitreous.errors import SettingsError
 from vitreous.images import ImageSet
 from vitreous.models.subject import Subject
 from vitreous.subunits.layers import LinearLayer, find_layer, prefix_at
@@ -243,16 +243,10 @@ def _random_parts(split: Disentanglement, units: list[int], seed: int) -> Parts:
 
 
 def _check(subject: Subject, tested: int, confirm: int, repeats: int, alpha: float, seed: int) -> None:
-    if subject.modality != "image" or subject.preprocess is None:
-        raise ModelError(f"{subject.name} reads texts; an audit looks at pictures", given=subject.family.name)
-    if subject.hooks:
-        raise SettingsError(
-            "the model carries hooks", given=subject.hooked[:3], remedy="leave vt.steer or a patch first"
-        )
+    check_subject(subject)
+    check_alpha(alpha)
     whole(1, tested=tested, repeats=repeats)
     whole(0, confirm=confirm, seed=seed)
-    if not is_number(alpha) or not 0 < alpha < 1:
-        raise SettingsError("alpha lies between 0 and 1", given=alpha)
 
 
 def _groups(groups: Sequence[Any], images: ImageSet, seen: ImageSet) -> np.ndarray:

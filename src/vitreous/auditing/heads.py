@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from vitreous.baselines.probe import fit_probe
-from vitreous.checks import whole_numbers
+from vitreous.checks import is_number, whole_numbers
 from vitreous.errors import ImageError, ModelError, SettingsError
 from vitreous.hooks import evaluating
 from vitreous.images import ImageSet
@@ -42,6 +42,21 @@ class Head:
 
 #: "own", "probe", a function from the model's output to (sample, class), (weight, bias), or a head that was opened.
 Given = str | Callable[[Tensor], Tensor] | tuple[Any, Any] | Head | None
+
+
+def check_subject(subject: Subject) -> None:
+    """Refuses models that see no pictures, and models that are not themselves at the moment."""
+    if subject.modality != "image" or subject.preprocess is None:
+        raise ModelError(f"{subject.name} reads texts; an audit looks at pictures", given=subject.family.name)
+    if subject.hooks:
+        raise SettingsError(
+            "the model carries hooks", given=subject.hooked[:3], remedy="leave vt.steer or a patch first"
+        )
+
+
+def check_alpha(alpha: float) -> None:
+    if not is_number(alpha) or not 0 < alpha < 1:
+        raise SettingsError("alpha lies between 0 and 1", given=alpha)
 
 
 def check_labels(images: ImageSet) -> tuple[np.ndarray, tuple[str, ...]]:

@@ -17,6 +17,7 @@ is at most alpha where nothing beside the object goes with the label.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
@@ -26,12 +27,13 @@ import numpy as np
 import torch
 
 from vitreous.auditing.effects import log_odds
-from vitreous.auditing.heads import Given, Head, check_labels, open_head
+from vitreous.auditing.heads import Given, Head, check_alpha, check_labels, check_subject, open_head
 from vitreous.auditing.objects import Masks, grown_masks
 from vitreous.auditing.overall import Overall, overall
 from vitreous.auditing.places_off import Places, PlacesOff, fit, prefix_of, put, share_of, tokens_at
 from vitreous.auditing.switch import BeforeAfter, logits_of
-from vitreous.errors import ImageError, ModelError, SettingsError
+from vitreous.checks import whole
+from vitreous.errors import ImageError, SettingsError
 from vitreous.evidence.suspicion import corrected, difference, exchange_test
 from vitreous.finding import Finding, columns
 from vitreous.images import ImageSet
@@ -161,15 +163,15 @@ def audit_places(
     >>> finding = vt.audit_places(subject, held_out, masks="masks", look=training)
     >>> finding.overall, finding.alarms, finding.switch_off().before_after(subject, fair, head=finding.head)
     """
-    if subject.modality != "image" or subject.preprocess is None:
-        raise ModelError(f"{subject.name} reads texts; an audit looks at pictures", given=subject.family.name)
-    if subject.hooks:
-        raise SettingsError("the model carries hooks", given=subject.hooked[:3], remedy="leave vt.steer or a patch")
+    check_subject(subject)
+    check_alpha(alpha)
+    whole(1, neighbours=neighbours, repeats=repeats)
+    whole(0, seed=seed)
     if masks is None:
         raise SettingsError("places beside the object are found with masks", given=None, accepted='masks="masks"')
     if look is not None and not (isinstance(masks, str) or callable(masks)):
         raise SettingsError("two sets have no masks in common", given=type(masks).__name__, accepted="a name, a model")
-    (name,) = subject.resolve(f"blocks.{subject.depth // 2 - 1}.resid.out" if site is None else site)
+    name = _stream(subject, site)
     read, seen = open_head(subject, head, images, train, targets, seed)
     y, names = check_labels(seen)
     where = grown_masks(subject, images, seen, masks, rim, progress)
@@ -188,6 +190,16 @@ def audit_places(
     said |= {"masks": True, "correction": correction, "head": read.kind, "pictures": len(seen), "looked in": len(look)}
     said |= {"model": subject.name, "data": seen.fingerprint}
     return replace(found, settings=said)
+
+
+def _stream(subject: Subject, site: str | None) -> str:
+    """One site of the residual stream, the middle of the model by default."""
+    names = subject.resolve(f"blocks.{max(subject.depth // 2, 1) - 1}.resid.out" if site is None else site)
+    if len(names) > 1 or not re.fullmatch(r"blocks\.\d+\.resid\.(in|mid|out)", names[0]):
+        raise SettingsError(
+            "places are compared at one site of the residual stream", given=site, accepted="such as blocks.3.resid.out"
+        )
+    return names[0]
 
 
 def _halves(labels: np.ndarray, seed: int) -> tuple[np.ndarray, np.ndarray]:

@@ -28,6 +28,7 @@ from vitreous.views.panels import (
 )
 
 LISTED = 20  # rows of the ranked list
+NAMED = 4  # layers that are named one by one
 PATCH = "patch.safetensors"
 
 MEANS = {
@@ -98,11 +99,12 @@ def audit_page(look: AuditLook, more: tuple[Statement, ...] = (), sections: tupl
     lede = f"Is {look.model} right for the wrong reason? {answer(sweep)}"
     said = ", ".join(f"{name} ({int((first.labels == k).sum())})" for k, name in enumerate(first.classes[:8]))
     others = f" and {len(first.classes) - 8} more classes" if len(first.classes) > 8 else ""
-    members = tuple(Member(look.model, finding.site, k) for k, finding in enumerate(sweep.findings))
+    sites = [finding.site for finding in sweep.findings]
+    where = ", ".join(sites) if len(sites) <= NAMED else f"{len(sites)} layers, from {sites[0]} to {sites[-1]}"
     overview = Overview(
         lede,
         f"{look.data}: {said}{others}.",
-        members,
+        (Member(look.model, where, 0),),
         tuple(numbers),
         (*_statements(look), *more),
         kind="audit",
@@ -158,7 +160,7 @@ def _statements(look: AuditLook) -> Iterator[Statement]:
     yield Statement(f"Most suspicious: part {look.name(site, row)}, which {speaks(look.first, row)}.", "parts")
     if look.several:
         counts = Counter(site for site, _ in sweep.alarms)
-        said = ", ".join(f"{counts[finding.site]} of {finding.site}" for finding in sweep.findings)
+        said = ", ".join(f"{counts[one.site]} of {one.site}" for one in sweep.findings if counts[one.site])
         yield Statement(f"Alarms by layer, in the order of the model: {said}.", "parts")
     if look.patch is not None:
         table = look.patch.effect

@@ -11,6 +11,7 @@ from vitreous.views.panels import Card, Cell, Fact, Group, Panel, Pictures, Sect
 
 PLACES = "places.safetensors"
 PICTURES = 6  # of a class
+VEILED = 0.4  # how bright other places are, so that one sees what they belong to
 
 
 def said_of_places(found: PlacesFinding) -> Statement:
@@ -40,8 +41,9 @@ def places_section(found: PlacesFinding) -> Section:
             f'import vitreous as vt\n\nwith vt.PlacesOff.load("{PLACES}").on(subject):\n    logits = subject(pictures)'
         )
         words = (
-            f"{PLACES}, beside this page, finds such places in any picture and puts what the model knows of their "
-            "surroundings in their stead. No weight is overwritten."
+            f"{PLACES}, beside this page, finds such places in any picture and puts the mean of their position in "
+            "their stead; tokens of other places keep their bits, and no weight is overwritten. If the model has "
+            "little else to decide by, it will be right less often on pictures like these."
         )
         groups.append(
             Group("", (effect_table(found.effect), Text("How to switch them off", (words,), code)), columns=2)
@@ -87,7 +89,7 @@ def _pictures(found: PlacesFinding, row: PlaceRow, maps: np.ndarray) -> Pictures
     for k in some.tolist():
         pixels = preprocess.to_uint8(np.asarray(preprocess(found.images[k].image)))
         shape = (grid.rows, grid.columns) if grid is not None and grid.patches == hits.shape[1] else (1, -1)
-        heat = large(hits[k].reshape(shape).astype(np.float32), pixels.shape[:2])
+        heat = large(np.where(hits[k], 1, VEILED).reshape(shape).astype(np.float32), pixels.shape[:2])
         tiles.append(Tile(pixels, f"{found.ids[k]}, {int(hits[k].sum())} places found", f"{hits[k].sum()} found", heat))
     caption = "Bright: places of this kind, in audited pictures that they were not learned from."
     return Pictures("Where they are", tuple(tiles), PICTURES, caption, heat_range=(0.0, 1.0))
