@@ -1,4 +1,4 @@
-"""Rounds of the fault bench in a row, each with other moments: kills, full disks, cut files, dead workers, lost storage.
+"""Rounds of the fault bench in a row: kills, full disks, cut files, dead workers and lost storage, at other moments.
 
     make faults TIMES=10
     python benchmarks/faults.py --times 10 --out benchmarks/results/faults.json

@@ -31,6 +31,7 @@ import torch
 
 import vitreous as vt
 from turns import Case, Growth, Way
+from vitreous.places import file_hash
 
 ROOT = Path(__file__).resolve().parents[1]
 DATA = Path(os.environ.get("VITREOUS_DATA", ROOT.parent / "shared" / "data"))
@@ -212,8 +213,11 @@ class Loop:
     folder: None = None
 
 
-def saved_with_numpy(subject: vt.Subject, images: vt.ImageSet, loop: Loop) -> None:
-    """What people write by hand: a hook a block, and one file for every batch and block."""
+def saved_with_numpy(subject: vt.Subject, images: vt.ImageSet, loop: Loop, safe: bool = False) -> None:
+    """What people write by hand: a hook a block, and one file for every batch and block.
+
+    `safe` ones survive a power cut and can be checked, as ours: each is synced to disk and hashed.
+    """
     kept: dict[int, torch.Tensor] = {}
     with tempfile.TemporaryDirectory() as folder, ExitStack() as hooks:
         for number, block in enumerate(subject.module.blocks):
@@ -223,7 +227,12 @@ def saved_with_numpy(subject: vt.Subject, images: vt.ImageSet, loop: Loop) -> No
             with torch.inference_mode():
                 subject(torch.from_numpy(x).to(subject.device))
             for number, y in kept.items():
-                np.save(f"{folder}/{part}-{number}.npy", y.half().cpu().numpy())
+                file = Path(folder) / f"{part}-{number}.npy"
+                np.save(file, y.half().cpu().numpy())
+                if safe:
+                    with file.open("rb+") as written:
+                        os.fsync(written.fileno())
+                    file_hash(file)
 
 
 def ways(count: int, device: str | None) -> dict[str, Way]:
@@ -238,6 +247,7 @@ def ways(count: int, device: str | None) -> dict[str, Way]:
         "vt.record": lambda: recorded(subject, images, loop),
         "forward pass, nothing kept": lambda: plain(subject, images, loop),
         "hooks and numpy.save": lambda: saved_with_numpy(subject, images, loop),
+        "the same, each file synced and hashed": lambda: saved_with_numpy(subject, images, loop, safe=True),
     }
 
 
@@ -255,7 +265,7 @@ def least(count: int) -> dict[str, float]:
 CASES = [
     Case("recording", lambda n: f"all 12 residual streams of a ViT-S/16, {n} pictures of 224 pixels, float16", ways,
          64, 16, 512, work=least,
-         note="ours also hashes, checks for non-finite numbers and can be gone on with after a kill"),
+         note="ours also syncs, hashes, checks for non-finite numbers and can be gone on with after a kill"),
 ]  # fmt: skip
 GROWTH = [Growth("recording", "images", quick_recording, (256, 512, 1024, 2048), (16, 32, 64), 1)]
 

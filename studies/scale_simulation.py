@@ -30,7 +30,8 @@ OUT = ROOT / "studies" / "results" / "scale.json"
 PIECE = 0.5  # seconds that a light worker is busy, in the middle
 EACH = 30  # pieces a worker
 DEATHS = 0.01  # of pieces kill their worker, once
-#: The project's only GPU measurement of a picture-sized ViT: a compiled training step in bfloat16, plain torch 2.11.
+#: Of a picture-sized ViT on a GPU: a compiled training step in bfloat16, plain torch 2.11. A forward pass is taken to
+#: reach what that does, not the 770 TFLOP/s of one large product (benchmarks/results/gpu).
 H200 = {"batch": 784, "tokens": 197, "width": 256, "blocks": 14, "step_s": 0.053}
 ASSUMED = {
     "GPUs a node": 8,
@@ -185,9 +186,20 @@ def gpu_rate() -> float:
     return 3 * H200["batch"] * vit_flop(int(H200["tokens"]), int(H200["width"]), int(H200["blocks"])) / H200["step_s"]
 
 
+def measured(name: str) -> dict[str, Any]:
+    return json.loads((ROOT / "benchmarks" / "results" / name).read_text())
+
+
+def recording_rate(results: dict[str, Any]) -> float:
+    """Bytes a second that a process records from a GPU: 512 pictures, 12 blocks, 197 tokens of 384 float16 channels."""
+    return 512 * 12 * 197 * 384 * 2 / results["cases"]["recording"]["ways"]["vt.record"]["seconds"]
+
+
 def plan() -> dict[str, Any]:
     results = json.loads((ROOT / "benchmarks" / "RESULTS.json").read_text())
-    unit = json.loads((ROOT / "benchmarks" / "results" / "disentangle_memory.json").read_text())["memory"]
+    unit = measured("disentangle_memory.json")["memory"]
+    on_gpu = measured("disentangle_gpu.json")["layer"]["seconds_a_unit"]
+    recorder = recording_rate(measured("gpu/RESULTS.json"))
     core_s = {"unit, 400,000 instances of 3,072 inputs": unit["cpu"]}
     for name, growth in (("structure", "structure, pairs"), ("ncut", "ncut")):
         found = results["growth"][growth]
@@ -195,7 +207,12 @@ def plan() -> dict[str, Any]:
             found["seconds"][-1] * results["machine"]["threads"]
         )
     told: dict[str, Any] = {"assumed": ASSUMED, "h200": H200 | {"flop_a_second": gpu_rate()}, "core_seconds": core_s}
+    told["gpu"] = {"seconds a unit, 400,000 instances of 3,072 inputs": on_gpu, "bytes a second recorded": recorder}
     told["models"] = {model.said: costs(model, unit["cpu"], results) for model in MODELS}
+    for model in MODELS:
+        found = told["models"][model.said]
+        found["split_gpu_h"] = found["units"] * on_gpu * model.inputs / 3072 / ASSUMED["GPUs a node"] / 3600
+        found["record_h"] = found["bytes"] / recorder / ASSUMED["GPUs a node"] / 3600
     print(json.dumps(told, indent=1))
     return told
 

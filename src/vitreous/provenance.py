@@ -9,6 +9,7 @@ import importlib.metadata
 import json
 import os
 import platform
+import re
 import sys
 import time
 from collections.abc import Callable, Mapping
@@ -17,6 +18,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from types import TracebackType
 from typing import Any
+
+from vitreous.errors import SettingsError
 
 PACKAGES = ("vitreous", "torch", "timm", "transformers", "torchvision", "numpy", "pillow", "safetensors")
 
@@ -145,6 +148,8 @@ def start_run(
     A `run.json` that still says "running" long after belongs to a run that was killed.
     """
     folder = Path(folder)
+    if re.match(r"\w{2,}:/", folder.as_posix()):  # as pathlib spells an address
+        raise SettingsError(f"{command} writes into a folder, not at an address", given=str(folder))
     folder.mkdir(parents=True, exist_ok=True)
     record = {
         "command": command,

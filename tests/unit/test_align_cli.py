@@ -101,3 +101,20 @@ def test_bad_input_ends_with_a_message(stores, tmp_path):
     other = vt.record(vt.load("bundled:scenes-text"), vt.scenes(3, size=64), ["blocks.1.attn.out"], out=tmp_path / "o")
     code, text = call("ncut", stores[1], other.path, "--out", tmp_path / "x")
     assert code == 2 and "different pictures" in text
+
+
+def test_addresses_stand_for_folders(tmp_path, monkeypatch):
+    pytest.importorskip("fsspec", reason="the extra 'cloud' is not installed")
+    monkeypatch.setenv("VITREOUS_CACHE", str(tmp_path / "cache"))
+    monkeypatch.chdir(tmp_path)
+    store, out = "memory://here/text", "memory://here/aligned"
+    subject, images = vt.load("bundled:scenes-text"), vt.scenes(10, size=64, seed=0)
+    vt.record(subject, images, ["blocks.1.attn.out", "blocks.4.attn.out"], out=store, progress=False)
+    np.save(tmp_path / "answers.npy", np.random.default_rng(0).standard_normal((10, 4)))
+    code, text = call("align", store, "--responses", "answers.npy", "--out", out, "--epochs", 2, "--width", 8, "--json")
+    assert code == 0, text
+    assert vt.ChannelAlign.load(out).maps[0].shape[1] == 8
+    code, text = call("ncut", store, "--alignment", out, "--eigenvectors", 4, "--out", f"{out}-cut", "--json")
+    assert code == 0, text
+    assert "report.html" in json.loads(text)["files"] and len(vt.Atlas.load(f"{out}-cut")) == 2 * 10 * 64
+    assert [path.name for path in tmp_path.iterdir() if path.name.startswith("memory")] == []

@@ -61,3 +61,11 @@ def test_a_peer_that_is_not_installed_is_said_and_one_that_wins_too():
     assert "| evoc | not installed here (`evoc`) | | | | |" in case_lines("clusters", case, {})
     for low, high, said in ((0.5, 0.9, "**peer faster**"), (0.9, 1.2, "no difference"), (1.1, 2, "ours faster")):
         assert verdict(row | {"ours": False, "ratio": {"median": 1, "low": low, "high": high}}) == said
+
+
+def test_the_plan_for_very_large_runs_follows_from_what_was_measured(monkeypatch):
+    monkeypatch.syspath_prepend(str(SCRIPT.parents[1] / "studies"))
+    import scale_simulation
+
+    kept = json.loads(scale_simulation.OUT.read_text())["plan"]
+    assert kept == scale_simulation.plan(), "python studies/scale_simulation.py plan; python docs/write_tables.py"

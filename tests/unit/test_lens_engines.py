@@ -47,10 +47,12 @@ def test_token_maps_that_do_not_fit_are_made_in_parts(monkeypatch, capfd):
     np.testing.assert_allclose(parts.scores, whole.scores, rtol=1e-4, atol=1e-6)
 
 
-def test_rows_of_a_comparison_of_dictionaries(tmp_path):
+@pytest.mark.parametrize("engine", ENGINES)
+def test_rows_of_a_comparison_of_dictionaries(engine, tmp_path):
+    needs_ray(engine)
     asked = QUICK | {"methods": ("backbone", "topk", "elude", "random_partition")}
     one = vt.compare_dictionaries(model(), some_pictures(), SITE, out=tmp_path / "one", **asked)
-    two = vt.compare_dictionaries(model(), some_pictures(), SITE, out=tmp_path / "two", engine="local:2", **asked)
+    two = vt.compare_dictionaries(model(), some_pictures(), SITE, out=tmp_path / "two", engine=engine, **asked)
     for a, b in zip(one.rows, two.rows, strict=True):
         assert (a.method, a.seed) == (b.method, b.seed)
         for name in ("r2", "accuracy", "units", "layer_difference", "output_difference"):

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 import vitreous.provenance as provenance
+from vitreous.errors import SettingsError
 from vitreous.provenance import json_bytes, replace_file, start_run, versions
 
 
@@ -88,3 +89,10 @@ def test_replacing_leaves_the_old_file_whole_when_it_is_cut_short(tmp_path, monk
 
 def test_json_bytes_are_the_same_for_the_same_value():
     assert json_bytes({"b": 1, "a": [1.5, "ü"]}) == b'{\n "b": 1,\n "a": [\n  1.5,\n  "\\u00fc"\n ]\n}\n'
+
+
+def test_an_address_is_not_made_a_folder_of(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(SettingsError, match="record writes into a folder, not at an address"):
+        start_run(Path("s3://bucket/run"), "record", {})
+    assert not list(tmp_path.iterdir())

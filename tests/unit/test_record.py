@@ -8,9 +8,10 @@ import json
 import os
 import shutil
 import types
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from pathlib import Path
+from typing import ClassVar
 
 import numpy as np
 import pytest
@@ -26,7 +27,7 @@ from vitreous.errors import SettingsError, SiteError, StoreError
 from vitreous.hooks import capture, patch
 from vitreous.images import ImageSet
 from vitreous.preprocess import Preprocess
-from vitreous.recording import record
+from vitreous.recording import passes, record
 from vitreous.recording.passes import draw_tokens
 from vitreous.store import Store
 from vitreous.subjects import load, wrap
@@ -346,6 +347,62 @@ def test_what_is_not_finite_is_refused_with_site_and_sample(subject, images, tmp
         store = record(subject, images, "blocks.1.mlp.out", tmp_path / "k", on_nonfinite="keep", **settings)
     np.testing.assert_array_equal(store["blocks.1.mlp.out"][7, 2, 3], value)
     assert np.isfinite(store["blocks.1.mlp.out"][:7]).all()
+
+
+class Aside:
+    """In the place of a CUDA stream: what is put on it is done when somebody waits for its end, and not before."""
+
+    left: ClassVar[list] = []
+
+    def __init__(self, *_) -> None: ...
+
+    def wait_stream(self, _) -> None: ...
+
+    def record_event(self):
+        mine, Aside.left = Aside.left, []
+        return types.SimpleNamespace(synchronize=lambda: [copy() for copy in mine])
+
+
+def on_its_way(value):
+    host = torch.empty_like(value)
+    Aside.left.append(torch.inference_mode()(lambda: host.copy_(value)))
+    return host
+
+
+@pytest.fixture
+def flying(monkeypatch) -> None:
+    """Recording as from a GPU, on cores."""
+    monkeypatch.setattr(passes.Pass, "ahead", 1)
+    monkeypatch.setattr(passes, "_page_locked", on_its_way)
+    for name, found in {"Stream": Aside, "current_stream": Aside, "stream": lambda _: nullcontext()}.items():
+        monkeypatch.setattr(torch.cuda, name, found)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_batches_that_travel_while_the_next_is_computed_are_the_same_bytes(subject, images, tmp_path, dtype, request):
+    settings = {"dtype": dtype, "tokens": 5, "batch_size": 4, "shard_mb": 0.01, "progress": False}
+    sites = ["blocks.0.mlp.out", "blocks.1.attn.pattern", "head"]
+    record(subject, images, sites, tmp_path / "waits", **settings)
+    request.getfixturevalue("flying")
+    record(subject, images, sites, tmp_path / "flies", **settings)
+    assert files(tmp_path / "flies") == files(tmp_path / "waits")
+
+
+def test_what_is_not_finite_is_named_although_it_has_landed_later(subject, images, tmp_path, flying):
+    settings = {"batch_size": 4, "shard_mb": 0.001, "progress": False, "sites": "blocks.1.mlp.out"}
+    with bent(subject, spoiled(float("nan"))), pytest.raises(StoreError, match=r"not finite.*for sample '000003'"):
+        record(subject, images, **settings, out=tmp_path / "s")
+    assert not list((tmp_path / "s" / "shards").glob("*.safetensors")), "nothing of a batch that is not sound is kept"
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU here")
+def test_a_gpu_gives_the_same_bytes_whether_it_is_waited_for_or_not(images, tmp_path, monkeypatch):
+    subject = load("timm:vit_tiny_patch16_224", weights="random", device="cuda")
+    settings = {"batch_size": 4, "progress": False, "size": 224}
+    record(subject, images, "blocks.*.resid.out", tmp_path / "flies", **settings)
+    monkeypatch.setattr(passes.Pass, "ahead", 0)
+    record(subject, images, "blocks.*.resid.out", tmp_path / "waits", **settings)
+    assert files(tmp_path / "flies") == files(tmp_path / "waits")
 
 
 def test_keeping_what_is_not_finite_does_not_excuse_an_overflow(subject, images, tmp_path):

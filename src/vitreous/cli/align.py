@@ -18,18 +18,18 @@ if TYPE_CHECKING:
     from vitreous.store import Store
 
 SHOWN = 64  # pixels of a scene whose size nobody knows
-Stores = Annotated[list[Path], typer.Argument(help="Folders of stores of the same pictures, one a model.")]
+Stores = Annotated[list[str], typer.Argument(help="Folders or addresses of stores of the same pictures, one a model.")]
 Sites = Annotated[str, typer.Option(help="Which recorded sites are layers.")]
 
 
 @app.command()
 def ncut(
     stores: Stores,
-    out: Annotated[Path, typer.Option(help="Folder for the atlas, a mosaic and a page.")],
+    out: Annotated[str, typer.Option(help="Folder for the atlas, a mosaic and a page, or an address.")],
     sites: Sites = "blocks.*.attn.out",
     eigenvectors: Annotated[int, typer.Option(min=2)] = 20,
     method: Annotated[str, typer.Option(help="auto, exact, low_rank or paper.")] = "auto",
-    alignment: Annotated[Path | None, typer.Option(help="Folder of `vitreous align`: cut in its space.")] = None,
+    alignment: Annotated[str | None, typer.Option(help="Folder of `vitreous align`: cut in its space.")] = None,
     data: Annotated[str | None, typer.Option(help="The pictures that were recorded, to be shown.")] = None,
     shown: Annotated[int, typer.Option(help="Pictures on the page.", min=1)] = 4,
     sample: Annotated[int, typer.Option(help="Nodes that t-SNE places; others follow the nearest.", min=5)] = 4000,
@@ -48,7 +48,7 @@ def ncut(
         spectral = vt.ncut(opened, eigenvectors, progress=sys.stderr.isatty(), **wanted)
         found = vt.atlas(spectral, ids=next(iter(opened.values())).ids, n_sample=sample, seed=seed)
         page = vt.cut_report(found, out, images=pictures, stores=opened, shown=shown)
-    files = sorted(path.name for path in out.iterdir())
+    files = sorted(path.name for path in page.parent.iterdir())
     facts = {"nodes": len(spectral), "method": spectral.method, "models": list(opened), "folder": str(out)}
     facts |= {"eigenvalues": [round(float(value), 5) for value in spectral.eigenvalues], "files": files}
     said = f"{len(spectral):,} patches of {', '.join(opened)}, {spectral.method}"
@@ -59,7 +59,7 @@ def ncut(
 def align(
     stores: Stores,
     responses: Annotated[Path, typer.Option(help=".npy (image, response), .npz, or an Algonauts 2023 subject.")],
-    out: Annotated[Path, typer.Option(help="Folder for the alignment and a page; the same folder goes on.")],
+    out: Annotated[str, typer.Option(help="Folder or address for the alignment and a page; the same goes on.")],
     sites: Sites = "blocks.*.attn.out",
     data: Annotated[str | None, typer.Option(help="The pictures that were recorded; their masks are scored.")] = None,
     width: Annotated[int, typer.Option(min=1, help="Channels of the shared space.")] = 256,
@@ -99,14 +99,15 @@ def align(
     say(facts, f"{found!r}\nreport: {page.resolve()}", as_json)
 
 
-def _open(folders: list[Path]) -> dict[str, Store]:
+def _open(folders: list[str]) -> dict[str, Store]:
     """By name of the model; stores of one model by the names of their folders."""
+    from vitreous.places import is_remote
     from vitreous.store import Store
 
     opened = [Store.open(folder) for folder in folders]
     names = [str(store.manifest.model["name"]) for store in opened]
     if len(set(names)) < len(names):
-        names = [folder.resolve().name for folder in folders]
+        names = [folder if is_remote(folder) else Path(folder).resolve().name for folder in folders]
     if len(set(names)) < len(names):
         raise SettingsError("two stores have the same name", given=names, remedy="rename a folder")
     if len({store.ids for store in opened}) > 1:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import sys
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -34,7 +33,7 @@ if TYPE_CHECKING:
 def compare_dictionaries(
     model: Model,
     data: Annotated[str, typer.Argument(help="What `record` takes: methods are made from it.")],
-    out: Annotated[Path, typer.Option(help="Folder for rows, dictionaries and a page; the same folder goes on.")],
+    out: Annotated[str, typer.Option(help="Folder or address for rows, dictionaries and a page; the same goes on.")],
     site: SplitSite = "blocks.-1.mlp.out",
     methods: Annotated[str, typer.Option(help="'all', or names of rows, e.g. backbone,topk,elude.")] = "all",
     evaluate: Annotated[str, typer.Option(help="A share of the data to hold out, or other data.")] = "0.25",

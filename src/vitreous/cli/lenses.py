@@ -32,15 +32,15 @@ if TYPE_CHECKING:
 
 @app.command()
 def structure(
-    store: Annotated[Path, typer.Argument(help="Folder of a store that holds blocks.*.resid.out.")],
+    store: Annotated[str, typer.Argument(help="Folder or address of a store that holds blocks.*.resid.out.")],
     layers: Annotated[str, typer.Option(help="'all', or numbers of recorded layers, e.g. 0,1,2.")] = "all",
     tokens: Annotated[str, typer.Option(help="'first 3', 'all', or numbers of tokens, e.g. 0,5,6.")] = "first 3",
     bins: Annotated[int, typer.Option(help="Bins of the ranks.")] = 100,
     threshold: Annotated[float, typer.Option(help="Units that differ by less, in bins on average, are joined.")] = 1.0,
     transform: Annotated[str, typer.Option(help="grouped_rank, rank, raw or normalised_raw.")] = "grouped_rank",
     keep_nearly_dead: Annotated[bool, typer.Option(help="Also join units that are nearly always at one value.")] = True,
-    compare: Annotated[Path | None, typer.Option(help="Another store, to test whether the two differ.")] = None,
-    out: Annotated[Path | None, typer.Option(help="Folder for the finding and a page.")] = None,
+    compare: Annotated[str | None, typer.Option(help="Another store, to test whether the two differ.")] = None,
+    out: Annotated[str | None, typer.Option(help="Folder or address for the finding and a page.")] = None,
     seed: Seed = 0,
     as_json: Json = False,
 ) -> None:
@@ -83,7 +83,7 @@ def structure(
 def disentangle(
     model: Model,
     data: Annotated[str, typer.Argument(help="What `record` takes, or the folder of a store with what enters SITE.")],
-    out: Annotated[Path, typer.Option(help="Folder for the finding; the same folder goes on.")],
+    out: Annotated[str, typer.Option(help="Folder for the finding, or an address (s3://...); the same goes on.")],
     site: SplitSite = "blocks.-1.mlp.out",
     units: Annotated[str, typer.Option(help="'all', or numbers of units, e.g. 0,1,2.")] = "all",
     top_k: Annotated[int | None, typer.Option(help="Strongest instances of a unit.")] = None,
@@ -91,7 +91,7 @@ def disentangle(
     min_cluster_size: Annotated[int | None, typer.Option(help="Instances of a cluster at least.")] = None,
     expansion: Annotated[float | None, typer.Option(help="Sub-units a unit to aim for.")] = None,
     clusterer: Annotated[str, typer.Option(help="auto, full or exact.")] = "auto",
-    page: Annotated[Path | None, typer.Option(help="Folder for a page of units and sub-units, with pictures.")] = None,
+    page: Annotated[str | None, typer.Option(help="Folder for a page of units and sub-units, with pictures.")] = None,
     weights: Weights = None,
     settings: Settings = None,
     seed: Seed = 0,
@@ -119,7 +119,7 @@ def disentangle(
             path = vt.disentangle_report(finding, subject, source, page, seed=seed, progress=sys.stderr.isatty())
             typer.echo(f"report: {path.resolve()}", err=True)
     facts = finding.facts()
-    typer.echo(json.dumps(facts, indent=1)) if as_json else print_table(f"{finding.site}: {out.resolve()}", [facts])
+    typer.echo(json.dumps(facts, indent=1)) if as_json else print_table(f"{finding.site}: {out}", [facts])
 
 
 def choose_tokens(store: Store, name: str, tokens: str) -> list[int] | None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import sys
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -28,7 +27,7 @@ from vitreous.cli.options import (
 def examine(
     models: Annotated[list[str], typer.Argument(help="One model or more, e.g. bundled:scenes-text.")],
     images: Annotated[str, typer.Option(help="Pictures: a folder, a zip, LAYOUT:FOLDER, or scenes:512.")],
-    out: Annotated[Path, typer.Option(help="Folder of the run; the same folder goes on.")],
+    out: Annotated[str, typer.Option(help="Folder of the run, or an address (s3://...); the same goes on.")],
     blocks: Annotated[str, typer.Option(help="'auto' (early, middle, last), or numbers, e.g. 5,-1.")] = "auto",
     units: Annotated[
         int | None, typer.Option(min=1, help="So many units of each block, drawn; all without it.")
@@ -74,8 +73,8 @@ def examine(
 
 @app.command()
 def report(
-    runs: Annotated[list[Path], typer.Argument(help="Folders that `vitreous examine` wrote.")],
-    out: Annotated[Path, typer.Option(help="Folder of the report.")],
+    runs: Annotated[list[str], typer.Argument(help="Folders or addresses that `vitreous examine` wrote.")],
+    out: Annotated[str, typer.Option(help="Folder of the report, or an address.")],
     single_file: Annotated[
         bool, typer.Option("--single-file", help="One file to mail: overview, lenses and the best cards.")
     ] = False,
@@ -88,6 +87,6 @@ def report(
         path = vt.write_site(
             [vt.open_run(run) for run in runs], out, single_file=single_file, progress=sys.stderr.isatty()
         )
-    size = path.stat().st_size if single_file else sum(p.stat().st_size for p in out.rglob("*") if p.is_file())
+    size = path.stat().st_size if single_file else sum(p.stat().st_size for p in path.parent.rglob("*") if p.is_file())
     facts = {"report": str(path), "bytes": size}
     say(facts, f"{path}  ({size / 1e6:.1f} MB): open it in any browser", as_json)

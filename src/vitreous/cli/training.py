@@ -15,7 +15,7 @@ from vitreous.errors import SettingsError
 @app.command()
 def train(
     recipe: Annotated[str | None, typer.Argument(help="Name of a recipe; without it, they are listed.")] = None,
-    out: Annotated[Path | None, typer.Option(help="Folder for the run; the same folder goes on.")] = None,
+    out: Annotated[str | None, typer.Option(help="Folder for the run, or an address; the same goes on.")] = None,
     data: Annotated[Path | None, typer.Option(help="Folder of the data set, as its authors publish it.")] = None,
     structure: Annotated[bool, typer.Option(help="With the structure loss, or without it as the baseline.")] = True,
     epochs: Annotated[int | None, typer.Option(min=1, help="Epochs after the warm-up.")] = None,
@@ -49,7 +49,7 @@ def train(
             changes["structure_settings"] = parse_settings(loss)
         trained = train_into(recipe, out, data=data, structure=structure, device=device, workers=workers, **changes)
     facts = {"folder": str(out), "epochs": len(trained.log), "accuracy": trained.accuracy}
-    typer.echo(json.dumps(facts) if as_json else f"accuracy {trained.accuracy:.2f} %  {out.resolve()}")
+    typer.echo(json.dumps(facts) if as_json else f"accuracy {trained.accuracy:.2f} %  {out}")
 
 
 def _changes(settings: list[str] | None, options: dict[str, int | None]) -> dict[str, Any]:
