@@ -226,6 +226,8 @@ def _pointing(runs: Mapping[str, Mapping[int, Any]]) -> str:
             for metric in METRICS
         ]
         rows.append(("before training", len(runs["vit"]), *before))
+    if not rows:
+        return ""
     head = ("network", "seeds", *(f"{method}, {metric}" for method in ("Grad-CAM++", "Grad-CAM") for metric in METRICS))
     return (
         "## Do the maps point at the object? (Table 9 over seeds)\n\n"

@@ -130,8 +130,9 @@ def said(runs: dict[str, dict], tests: dict[str, dict]) -> list[str]:
         f"these runs are in {runs['vit'].get('amp', 'float16')}. Attention over three tokens is written out, which "
         "makes all steps shorter than those of `vitreous train spiral`, and what the loss adds a larger share: of the "
         "recipe's own step of 4.70 ms it is 0.46 ms, 9.8 % (`benchmarks/results/structure_loss.json`).",
-        "- The 3,600 epochs were not reached in either run: both were cut by the ten minutes of a call, and no weights "
-        "were kept to go on from. `--whole` goes on where a call ends.",
+        "- The 3,600 epochs were not reached in either run: the number was chosen to fit into one call of a lent "
+        "machine (515 and 424 s), and no weights were kept to go on from. "
+        "With `--whole` a run goes on where a call ends.",
         "",
     ]
 
