@@ -1,8 +1,9 @@
 """Table 7 of the disentanglement paper: one setting of the clustering changed at a time, with intervals.
 
 Units are drawn by lot. Each setting splits all of them from three draws of tokens, and sub-units are scored on pictures
-that were held out. A mean is over sub-units, as in the paper; its interval, and that of the difference from the same
-units under the base setting, come from drawing units again with all that belongs to them, over all draws of tokens.
+that were held out. A mean is over sub-units, as in the paper; its interval, and those of the differences from the
+same units whole and under the base setting, come from drawing units again with all that belongs to them, over all draws
+of tokens.
 """
 
 from __future__ import annotations
@@ -32,7 +33,8 @@ LAST = "blocks.-1.mlp.out"
 TOP = 10
 SEEDS = (42, 123, 999)  # of the draws of tokens, as in the paper
 FEW = 4  # units of the ablation that is slow
-BASE = "ELUDe (leaf)"
+BASE, WHOLE = "ELUDe (leaf)", "units, not split"
+AGAINST = {"units": WHOLE, "base": BASE}
 Results = dict[str, Any]
 
 
@@ -82,7 +84,7 @@ class _Bench:
         rows, training, base = self.rows(seed), self.training(seed), self.sizes()
         weight, bias = self.layer.matrix()
         whole = np.sort(self.chosen)
-        rows.put("units, not split", lambda: self.of_units(weight[whole], bias[whole], whole))
+        rows.put(WHOLE, lambda: self.of_units(weight[whole], bias[whole], whole))
         for name, change in tqdm(changes(**base).items(), f"seed {seed}", leave=False):
             asked = base | change
             rows.put(name, lambda asked=asked: self.of_finding(self._split(training, self.chosen, **asked)))
@@ -182,21 +184,21 @@ def summary(draws: list[Results]) -> Results:
         if any("note" in row for row in rows):
             found[name] = {"note": next(row["note"] for row in rows if "note" in row)}
             continue
-        against = None if name == BASE else _same_units(rows, [draw[BASE] for draw in draws])
+        others = {f"less {what}": _same_units(name, rows, other, draws) for what, other in AGAINST.items()}
         found[name] = {"units": float(np.mean([row["units"] for row in rows]))}
         found[name] |= {
             key: float(np.mean([row[key] for row in rows])) for key in ("expansion", "noise") if key in rows[0]
         }
         for key in ("ms", "ms judge"):
             found[name][key] = estimate(rows, key)
-            if against:
-                found[name][f"{key} less base"] = estimate(rows, key, against)
+            found[name] |= {f"{key} {of}": estimate(rows, key, less) for of, less in others.items() if less}
     return {name: rounded(row) for name, row in found.items()}
 
 
-def _same_units(rows: list[Results], base: list[Results]) -> list[Results] | None:
-    """The base setting's rows; none where a row has other units."""
-    return base if len(rows[0]["count"]) == len(base[0]["count"]) else None
+def _same_units(name: str, rows: list[Results], other: str, draws: list[Results]) -> list[Results] | None:
+    """Rows to compare with; none where that is the row itself, or one of other units."""
+    there = [draw[other] for draw in draws]
+    return there if name != other and len(rows[0]["count"]) == len(there[0]["count"]) else None
 
 
 def estimate(rows: list[Results], key: str, less: list[Results] | None = None) -> list[float]:

@@ -78,7 +78,7 @@ def tin_case(data: Path, objective: str = "text", small: bool = False) -> Case:
 def _class_texts(data: Path) -> Callable[[Tensor], Tensor]:
     state = read_state(data / "weights" / "tin-vit-text.safetensors")
     weight, bias, classes = (state[name].float() for name in ("text_proj.weight", "text_proj.bias", "text_classes"))
-    return lambda out: torch.nn.functional.normalize(out.float() @ weight.T + bias, dim=-1) @ classes.T
+    return lambda out: torch.nn.functional.normalize(out.float().cpu() @ weight.T + bias, dim=-1) @ classes.T
 
 
 def dino_case(data: Path, size: int = 112, evaluate: int = 300) -> Case:

@@ -119,21 +119,22 @@ def _spread(value: Any) -> str:
 
 def _ablations(part: dict[str, Any]) -> Rows:
     """Table 7: means with intervals, and in which direction a row differs from the base setting."""
-    rows = [["setting", "sub-units", "expansion", "noise", "MS-Score", "less leaf", "MS-Score, judge", "less leaf"]]
+    numbers = [f"{key}{less}" for key in ("ms", "ms judge") for less in ("", " less units", " less base")]
+    less = ["less units", "less leaf"]
+    rows = [["setting", "sub-units", "expansion", "noise", "MS-Score", *less, "MS-Score, judge", *less]]
     for name, row in part["rows"].items():
         if "note" in row:
-            rows.append([name, row["note"], *[""] * 6])
+            rows.append([name, row["note"], *[""] * (len(rows[0]) - 2)])
             continue
         more = [f"{row[key]:.2f}" if key in row else "" for key in ("expansion", "noise")]
-        numbers = [_within(row.get(key), key) for key in ("ms", "ms less base", "ms judge", "ms judge less base")]
-        rows.append([name, f"{row['units']:.0f}", *more, *numbers])
+        rows.append([name, f"{row['units']:.0f}", *more, *(_within(row.get(key), key) for key in numbers)])
     return rows
 
 
 def _within(value: list[float] | None, key: str) -> str:
     if value is None:
         return ""
-    mean, low, high = (f"{v:+.3f}" if key.endswith("less base") else f"{v:.3f}" for v in value)
+    mean, low, high = (f"{v:+.3f}" if "less" in key else f"{v:.3f}" for v in value)
     return f"{mean} [{low}, {high}]"
 
 

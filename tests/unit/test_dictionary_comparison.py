@@ -495,7 +495,7 @@ def test_bare_modules_and_unknown_numbers_are_refused(compared):
 
 def test_how_many_samples_a_unit_is_judged_by():
     def top_of(samples: int, top: int | None = None) -> int:
-        return Settings(SITE, 8, 8, None, None, 1, 1, 1.0, None, "none", top, "auto").top_of(samples)
+        return Settings(SITE, 8, 8, None, None, 1, 1, 1.0, None, "none", None, top, "auto").top_of(samples)
 
     assert [top_of(n) for n in (6, 500, 10_000, 50_000, 10**6)] == [6, 10, 20, 100, 100]
     assert top_of(500, 30) == 30 and top_of(20, 30) == 20

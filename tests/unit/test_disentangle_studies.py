@@ -72,7 +72,7 @@ def test_tables_are_put_between_their_markers(tmp_path):
     assert "| TopK SAE | 8 | 2.00 | 2.0 | 0.5000 | 0.25 | 0.450 ± 0.050 | 8 | 3 |" in text
     assert "| block 1 | TopK SAE | 2.00 | 0.5000 |  | 0.400 |  | 0.75 [0.70, 0.80] |" in text
     assert "| TopK SAE | 0.5 ± 0.1 | 3 ± 0 | 1 ± 0 |  |" in text
-    assert "| EOM | 9 | 3.00 | 0.50 | 0.200 [0.100, 0.300] | -0.010 [-0.020, +0.010] |  |  |" in text
+    assert "| EOM | 9 | 3.00 | 0.50 | 0.200 [0.100, 0.300] |  | -0.010 [-0.020, +0.010] |  |  |  |" in text
     assert "| UMAP | no umap here |" in text
     before = text
     put_tables({"table2-tin": part}, page)
@@ -80,7 +80,7 @@ def test_tables_are_put_between_their_markers(tmp_path):
 
 
 def test_ablations_are_means_over_sub_units_and_their_intervals_over_units():
-    from disentangle_ablations import BASE, estimate, summary
+    from disentangle_ablations import BASE, WHOLE, estimate, summary
 
     rng = np.random.default_rng(0)
     count = rng.integers(1, 5, 40)
@@ -88,7 +88,8 @@ def test_ablations_are_means_over_sub_units_and_their_intervals_over_units():
     base = [{"units": 9, "count": count, "ms": count * of, "ms judge": count * 0.1} for _ in range(3)]
     more = [{**row, "ms": row["ms"] + 0.02 * row["count"], "expansion": 2.0} for row in base]
     lot = [{**row, "count": count[:4], "ms": row["ms"][:4], "ms judge": row["ms judge"][:4]} for row in base]
-    draws = [{BASE: a, "more": b, "few": c} for a, b, c in zip(base, more, lot, strict=True)]
+    whole = [{"units": 40, "count": np.ones(40), "ms": of - 0.1, "ms judge": of} for _ in range(3)]
+    draws = [{WHOLE: w, BASE: a, "more": b, "few": c} for w, a, b, c in zip(whole, base, more, lot, strict=True)]
     found = summary(draws)
     assert found[BASE]["ms"][0] == pytest.approx((count * of).sum() / count.sum(), abs=1e-3)
     low, high = found[BASE]["ms"][1:]
@@ -96,7 +97,9 @@ def test_ablations_are_means_over_sub_units_and_their_intervals_over_units():
     assert found["more"]["ms less base"] == pytest.approx([0.02] * 3, abs=1e-4)  # the same units: levels cancel
     assert found["more"]["expansion"] == 2 and "ms less base" not in found["few"] and "ms less base" not in found[BASE]
     assert estimate(more, "ms", base)[0] == pytest.approx(0.02)
-    gone = summary([{BASE: base[0], "UMAP": {"note": "no umap here"}}])
+    assert found[BASE]["ms less units"][0] == pytest.approx(found[BASE]["ms"][0] - of.mean() + 0.1, abs=1e-3)
+    assert "ms less units" not in found[WHOLE]
+    gone = summary([{WHOLE: whole[0], BASE: base[0], "UMAP": {"note": "no umap here"}}])
     assert gone["UMAP"] == {"note": "no umap here"}
 
 

@@ -50,6 +50,16 @@ def test_a_verdict_follows_the_intervals():
     assert verdict(wrong) == verdict(Gap(0.0), wrong) == "does not hold"
 
 
+def test_differences_are_taken_draw_by_draw():
+    rows, others = [{"ms": 0.5}, {"ms": 0.7}, {"ms": 0.9}], [{"ms": 0.4}, {"ms": 0.6}, {"ms": 0.8}]
+    assert paper_claims.mean_of(rows, "ms") == pytest.approx(0.7)
+    same = paper_claims.above(rows, others, "ms")
+    assert (same.value, same.low, same.high) == pytest.approx((0.1, 0.1, 0.1))  # what draws share takes no part
+    backbone = paper_claims.above(rows, others[:1], "ms")
+    assert backbone.value == pytest.approx(0.3) and backbone.low < 0 < backbone.high
+    assert paper_claims.above(rows[:1], others[:1], "ms").low is None
+
+
 def test_intervals_are_those_of_the_textbook():
     paired = repeated([1.0, 2.0, 4.0])
     expected = scipy.stats.t.interval(0.95, 2, loc=7 / 3, scale=scipy.stats.sem([1, 2, 4]))
