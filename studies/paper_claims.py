@@ -364,21 +364,32 @@ def constraint() -> Found:
     return f"{'; '.join(said)} ({SEEDS})", verdict(*every)
 
 
+def between(found: Any, less: float = 0) -> Gap:
+    """A difference kept with its interval over pictures, or as one number where the study was run with one seed."""
+    if not isinstance(found, dict):
+        return Gap(found - less)
+    return Gap(found["value"] - less, found["low"] - less, found["high"] - less)
+
+
+PICTURES = "three seeds, interval over pictures"
+
+
 def kept_segments() -> Found:
-    scores = read("align_segments")["scores"]["pets, figure and ground"]
     said, gaps = [], []
-    for model, one in scores.items():
-        before, with_it, without = (
-            sum(one[k]) / len(one[k]) for k in ("before", "after, λ_eigen 1", "after, λ_eigen 0")
-        )
-        said.append(f"{model} {before:.2f}, {without:.2f}, {with_it:.2f}")
-        gaps += [Gap(before - without), Gap(with_it - without)]
-    return f"mean IoU before, after, after with the constraint: {'; '.join(said)}; {ONCE}", verdict(*gaps)
-
-
-def between(found: dict[str, Any]) -> Gap:
-    """A difference kept with its interval over pictures."""
-    return Gap(found["value"], found["low"], found["high"])
+    names = ("before", "after, λ_eigen 0", "after, λ_eigen 1")
+    for model, one in read("align_segments")["scores"]["pets, figure and ground"].items():
+        if seeded := "differences" in one:
+            values = [one[name]["mean"]["value"] for name in names]
+            cost, back = (between(one["differences"][f"{a} - {b}"]) for a, b in (names[:2], names[:0:-1]))
+        else:
+            values = [sum(one[name]) / len(one[name]) for name in names]
+            cost, back = Gap(values[0] - values[1]), Gap(values[2] - values[1])
+        three = ", ".join(f"{value:.2f}" for value in values)
+        said.append(three if not seeded else f"{three}, lost {cost.text(digits=3)}, given back {back.text(digits=3)}")
+        said[-1] = f"{model} {said[-1]}"
+        gaps += [cost, back]
+    how = PICTURES if seeded else ONCE
+    return f"mean IoU before, after, after with the constraint: {'; '.join(said)}; {how}", verdict(*gaps)
 
 
 def alike() -> Found:
@@ -386,34 +397,43 @@ def alike() -> Found:
     for session in V4:
         one = read("align_brain")[session]
         before, after = one["cosine before"], one["constraint"]["0.0"]["cosine after"]
-        if "above before" in after:
+        if seeded := "above before" in after:
             mine = [between(after[f"above {what}"]) for what in ("before", "another patch")]
-            how = "three seeds, interval over pictures"
             before, after = ({k: v["value"] for k, v in part.items()} for part in (before, after))
         else:
             mine = [Gap(after["same patch"] - less) for less in (before["same patch"], after["another patch"])]
-            how = ONCE
         said.append(
             f"session {session}: {before['same patch']:.3f} before, {after['same patch']:.3f} after, "
-            f"{mine[0].text(digits=3)}; above another patch {mine[1].text(digits=3)} ({how})"
+            f"{mine[0].text(digits=3)}; above another patch {mine[1].text(digits=3)} ({PICTURES if seeded else ONCE})"
         )
         gaps += mine
     return f"cosine of one patch in two networks, {'; '.join(said)}", verdict(*gaps)
 
 
 def one_colour() -> Found:
-    mixing = read("align_pictures")["mixing"]["after, λ_eigen 0"]
-    said = f"nearest neighbours of another network {mixing['another network']:.0%} (75 % if networks did not matter)"
-    return f"{said}; {ONCE}", verdict(Gap(mixing["another network"] - 0.75))
+    mixing = read("align_pictures")["mixing"]["after, λ_eigen 0"]["another network"]
+    gap = between(mixing, 0.75)
+    share = f"{gap.value + 0.75:.0%}"
+    if gap.low is not None and gap.high is not None:
+        share = f"{gap.value + 0.75:.1%} [{gap.low + 0.75:.1%}, {gap.high + 0.75:.1%}]"
+    said = f"nearest neighbours of another network {share} (75 % if networks did not matter)"
+    return f"{said}; {ONCE if gap.low is None else PICTURES}", verdict(gap)
 
 
 def paths() -> Found:
     gaps, said = [], []
     for model, one in read("align_pictures")["transitions"].items():
         step = one["steps"][one["widest"]]
-        said.append(f"{model} {step['true']:.2f} (exchanged masks {step['exchanged']:.2f})")
-        gaps.append(Gap(step["true"] - step["exchanged"]))
-    return f"total variation of figure and ground at the widest step: {'; '.join(said)}; {ONCE}", verdict(*gaps)
+        if seeded := "widest above exchanged" in one:
+            mine = [between(one[f"widest above {what}"]) for what in ("exchanged", "other steps")]
+            where = f"{model}, layer {step['from']} to {step['to']}"
+            said.append(f"{where}: {mine[0].text()} above exchanged masks, {mine[1].text()} above its other steps")
+        else:
+            mine = [Gap(step["true"] - step["exchanged"])]
+            said.append(f"{model} {step['true']:.2f} (exchanged masks {step['exchanged']:.2f})")
+        gaps += mine
+    how = f"the step was chosen in half of the pictures and measured in the others; {PICTURES}" if seeded else ONCE
+    return f"total variation of figure and ground at the widest step: {'; '.join(said)}; {how}", verdict(*gaps)
 
 
 # -- tokens
