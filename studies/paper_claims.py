@@ -402,9 +402,13 @@ def brain() -> Found:
         best = max((f"{name} alone" for name in ("text", "contrast", "mae", "dino")), key=one.__getitem__)
         mine = []
         for control in ("shuffled weights", best):  # the same pictures where every seed of the control is kept
-            theirs = one.get("controls of seeds", {}).get(control, [one[control]] * len(ours))
-            mine.append(repeated([r2 - other for r2, other in zip(ours, theirs, strict=True)]))
+            theirs = one.get("controls of seeds", {}).get(control)
+            if theirs is None:  # only their mean was kept
+                mine.append(Gap(float(np.mean(ours)) - one[control]))
+            else:
+                mine.append(repeated([r2 - other for r2, other in zip(ours, theirs, strict=True)]))
         top = f", ceiling {one['ceiling']:.2f}" if "ceiling" in one else ""
+        top += "" if "controls of seeds" in one else " (of its controls only the mean over seeds was kept: no interval)"
         above = f"above shuffled weights by {mine[0].text(digits=3)}, above {best} by {mine[1].text(digits=3)}"
         said.append(f"session {session}: R² {np.mean(ours):.3f}{top}; {above}")
         gaps += mine
@@ -422,25 +426,32 @@ def constraint() -> Found:
     return f"{'; '.join(said)} ({SEEDS})", verdict(*every)
 
 
-def between(found: dict[str, Any], less: float = 0) -> Gap:
-    """A number kept with its interval over pictures."""
+def between(found: Any, less: float = 0) -> Gap:
+    """A difference kept with its interval over pictures, or as one number where the study was run with one seed."""
+    if not isinstance(found, dict):
+        return Gap(found - less)
     return Gap(found["value"] - less, found["low"] - less, found["high"] - less)
 
 
-PICTURES = "three seeds, intervals over pictures"
+PICTURES = "three seeds, interval over pictures"
 
 
 def kept_segments() -> Found:
-    scores = read("align_segments")["scores"]["pets, figure and ground"]
     said, gaps = [], []
-    for model, one in scores.items():
-        values = [one[k]["mean"]["value"] for k in ("before", "after, λ_eigen 0", "after, λ_eigen 1")]
-        pairs = ("before - after, λ_eigen 0", "after, λ_eigen 1 - after, λ_eigen 0")
-        cost, back = (between(one["differences"][name]) for name in pairs)
-        three = ", ".join(f"{value:.3f}" for value in values)
-        said.append(f"{model} {three}; lost {cost.text(digits=3)}, given back {back.text(digits=3)}")
+    names = ("before", "after, λ_eigen 0", "after, λ_eigen 1")
+    for model, one in read("align_segments")["scores"]["pets, figure and ground"].items():
+        if seeded := "differences" in one:
+            values = [one[name]["mean"]["value"] for name in names]
+            cost, back = (between(one["differences"][f"{a} - {b}"]) for a, b in (names[:2], names[:0:-1]))
+        else:
+            values = [sum(one[name]) / len(one[name]) for name in names]
+            cost, back = Gap(values[0] - values[1]), Gap(values[2] - values[1])
+        three = ", ".join(f"{value:.2f}" for value in values)
+        said.append(three if not seeded else f"{three}, lost {cost.text(digits=3)}, given back {back.text(digits=3)}")
+        said[-1] = f"{model} {said[-1]}"
         gaps += [cost, back]
-    return f"mean IoU before, after, after with the constraint: {'; '.join(said)} ({PICTURES})", verdict(*gaps)
+    how = PICTURES if seeded else ONCE
+    return f"mean IoU before, after, after with the constraint: {'; '.join(said)}; {how}", verdict(*gaps)
 
 
 def alike() -> Found:
@@ -448,39 +459,43 @@ def alike() -> Found:
     for session in V4:
         one = read("align_brain")[session]
         before, after = one["cosine before"], one["constraint"]["0.0"]["cosine after"]
-        mine = [between(after[f"above {what}"]) for what in ("before", "another patch")]
+        if seeded := "above before" in after:
+            mine = [between(after[f"above {what}"]) for what in ("before", "another patch")]
+            before, after = ({k: v["value"] for k, v in part.items()} for part in (before, after))
+        else:
+            mine = [Gap(after["same patch"] - less) for less in (before["same patch"], after["another patch"])]
         said.append(
-            f"session {session}: cosine of one patch in two networks {before['same patch']['value']:.3f} before, "
-            f"{after['same patch']['value']:.3f} after, {mine[0].text(digits=3)}; above another patch {mine[1].text(digits=3)}"
+            f"session {session}: {before['same patch']:.3f} before, {after['same patch']:.3f} after, "
+            f"{mine[0].text(digits=3)}; above another patch {mine[1].text(digits=3)} ({PICTURES if seeded else ONCE})"
         )
         gaps += mine
-    return f"{'; '.join(said)} ({PICTURES})", verdict(*gaps)
+    return f"cosine of one patch in two networks, {'; '.join(said)}", verdict(*gaps)
 
 
 def one_colour() -> Found:
-    mixing = read("align_pictures")["mixing"]["after, λ_eigen 0"]
-    away, side = (mixing[name] for name in ("another network", "same side, in each other network"))
-    percent = [f"{away[key]:.1%}" for key in ("value", "low", "high")]
-    said = (
-        f"nearest neighbours of another network {percent[0]} [{percent[1]}, {percent[2]}] (75 % if networks did not "
-        f"matter); the nearest in another network lie on the same side of figure and ground in "
-        f"{span([side[key] for key in ('value', 'low', 'high')], 100, 1)} % (chance 50)"
-    )
-    return f"{said} ({PICTURES})", verdict(between(away, 0.75))
+    mixing = read("align_pictures")["mixing"]["after, λ_eigen 0"]["another network"]
+    gap = between(mixing, 0.75)
+    share = f"{gap.value + 0.75:.0%}"
+    if gap.low is not None and gap.high is not None:
+        share = f"{gap.value + 0.75:.1%} [{gap.low + 0.75:.1%}, {gap.high + 0.75:.1%}]"
+    said = f"nearest neighbours of another network {share} (75 % if networks did not matter)"
+    return f"{said}; {ONCE if gap.low is None else PICTURES}", verdict(gap)
 
 
 def paths() -> Found:
     gaps, said = [], []
     for model, one in read("align_pictures")["transitions"].items():
         step = one["steps"][one["widest"]]
-        mine = [between(one[f"widest above {what}"]) for what in ("exchanged", "other steps")]
-        said.append(
-            f"{model}, layer {step['from']} to {step['to']}: {mine[0].text()} above exchanged masks, "
-            f"{mine[1].text()} above its other steps"
-        )
+        if seeded := "widest above exchanged" in one:
+            mine = [between(one[f"widest above {what}"]) for what in ("exchanged", "other steps")]
+            where = f"{model}, layer {step['from']} to {step['to']}"
+            said.append(f"{where}: {mine[0].text()} above exchanged masks, {mine[1].text()} above its other steps")
+        else:
+            mine = [Gap(step["true"] - step["exchanged"])]
+            said.append(f"{model} {step['true']:.2f} (exchanged masks {step['exchanged']:.2f})")
         gaps += mine
-    where = "the widest step chosen in half of the pictures, measured in the others"
-    return f"total variation of figure and ground: {'; '.join(said)} ({where}; {PICTURES})", verdict(*gaps)
+    how = f"the step was chosen in half of the pictures and measured in the others; {PICTURES}" if seeded else ONCE
+    return f"total variation of figure and ground at the widest step: {'; '.join(said)}; {how}", verdict(*gaps)
 
 
 # -- tokens
