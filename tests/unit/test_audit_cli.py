@@ -187,7 +187,7 @@ def test_pictures_that_say_nothing_are_refused(made, tmp_path):
     assert "no pictures" in said(tmp_path / "empty")
     assert "labelled" in said(made / "pictures" / "dark")
     shutil.copytree(made / "pictures" / "dark", tmp_path / "alone" / "dark")
-    assert "an audit compares classes, and there is one" in said(tmp_path / "alone")
+    assert "one folder a class, two or more" in said(tmp_path / "alone")
     few = shutil.copytree(made / "pictures", tmp_path / "few")
     for path in sorted((few / "light").iterdir())[2:]:
         path.unlink()

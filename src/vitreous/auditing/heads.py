@@ -65,7 +65,7 @@ def check_labels(images: ImageSet) -> tuple[np.ndarray, tuple[str, ...]]:
         raise ImageError(
             "an audit needs labelled pictures",
             given=images.name,
-            remedy="one folder a class, or labels=... with arrays",
+            remedy="one folder a class, two or more; or labels=... with arrays",
         )
     present, labels, counts = np.unique(images.labels, return_inverse=True, return_counts=True)
     names = tuple(images.classes[k] if images.classes else f"class {k}" for k in present.tolist())
