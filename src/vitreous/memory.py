@@ -29,23 +29,30 @@ class Parts:
     def __call__(self, compute: Callable[[Any], dict[Key, Tensor]], x: Any) -> dict[Key, Tensor]:
         import torch
 
-        found: list[dict[Key, Tensor]] = []
+        whole: dict[Key, Tensor] = {}  # filled part by part: joining them at the end would need room for it twice
         first = 0
         while first < len(x):
             part = x[first : first + (self.most or len(x))]
             try:
-                found.append(compute(part))
+                found = compute(part)
+                if len(part) == len(x):
+                    return found
+                with torch.no_grad():
+                    whole = whole or {key: one.new_empty((len(x), *one.shape[1:])) for key, one in found.items()}
+                    for key in list(found):
+                        whole[key][first : first + len(part)] = found.pop(key)
             except (MemoryError, RuntimeError) as error:
                 if not is_out_of_memory(error) or len(part) == 1:
                     raise
             else:
                 first += len(part)
                 continue
+            found = {}
             self.most = -(-len(part) // 2)
             say(f"out of memory with {len(part)} samples at a time: going on with {self.most}")
             if torch.cuda.is_available():
                 torch.cuda.empty_cache()
-        return found[0] if len(found) == 1 else {key: torch.cat([one[key] for one in found]) for key in found[0]}
+        return whole
 
 
 def give_back() -> None:

@@ -174,3 +174,31 @@ def test_parts_give_the_whole_in_order_and_other_errors_are_not_hidden():
 
     with pytest.raises(MemoryError):
         Parts()(never, torch.arange(4))
+
+
+TIGHT = """
+import resource
+from pathlib import Path
+import torch
+from vitreous.memory import Parts
+
+def hungry(x):
+    more = torch.ones(3, len(x), 250_000)  # 3 MB a sample, for a megabyte of result
+    return {"x": more.sum(0) * x[:, None]}
+
+pages = int(Path("/proc/self/statm").read_text().split()[0])
+resource.setrlimit(resource.RLIMIT_AS, (pages * resource.getpagesize() + 110_000_000, -1))
+parts = Parts()
+found = parts(hungry, torch.arange(64.0))
+assert found["x"].shape == (64, 250_000) and found["x"][:, -1].tolist() == [3 * k for k in range(64)]
+assert 1 <= parts.most < 16, parts.most
+"""
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="the limit on memory is that of Linux")
+def test_memory_that_really_runs_out_has_room_for_the_result_once(tmp_path):
+    (tmp_path / "script.py").write_text(TIGHT)
+    env = {**os.environ, "OMP_NUM_THREADS": "1", "MALLOC_ARENA_MAX": "1"}
+    done = subprocess.run([sys.executable, str(tmp_path / "script.py")], capture_output=True, text=True, env=env)
+    assert done.returncode == 0, done.stderr
+    assert "out of memory with 64 samples at a time: going on with 32" in done.stderr
