@@ -7,7 +7,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 
-from playwright.sync_api import Browser, Page
+from playwright.sync_api import Browser, Page, expect
 
 
 def served(*words: object) -> Iterator[str]:
@@ -46,6 +46,7 @@ def opened(browser: Browser, base: str, *, offline: bool = True, **options) -> I
         viewport=options.pop("viewport", {"width": 1280, "height": 900}), offline=offline, **options
     )
     context.set_default_timeout(15_000)
+    expect.set_options(timeout=60_000)  # five seconds are too few on busy cores, and the first question loads the model
     page = Opened(context.new_page(), base)
     yield page
     context.close()
