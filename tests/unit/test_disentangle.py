@@ -445,8 +445,12 @@ def test_half_precision_is_split_exactly_and_applied_without_a_trace(dtype):
     ("change", "message"),
     [
         ({"top_k": 1501}, "top_k is more than there are instances"),
-        ({"top_k": 0}, "top_k out of range"),
-        ({"min_cluster_size": 1}, "min_cluster_size out of range"),
+        ({"top_k": 0}, "top_k is a whole number"),
+        ({"top_k": True}, "top_k is a whole number"),
+        ({"top_k": 1e2}, "top_k is a whole number"),
+        ({"min_samples": 0}, "min_samples is a whole number"),
+        ({"min_samples": 301, "top_k": 300}, "min_samples is more than there are points"),
+        ({"min_cluster_size": 1}, "min_cluster_size is a whole number"),
         ({"units": [0, 7]}, "no such unit"),
         ({"units": [-1]}, "no such unit"),
         ({"units": [1, 1]}, "a unit is asked for twice"),
@@ -474,6 +478,16 @@ def test_what_cannot_be_done_is_refused(change, message):
     with pytest.raises(vt.SettingsError) as error:
         vt.disentangle(layer, source, progress=False, **change)
     assert message in str(error.value)
+
+
+def test_numbers_of_numpy_are_numbers():
+    layer, q, _, _ = planted()
+    asked = {"top_k": 300, "min_cluster_size": 20, "min_samples": 8, "seed": 3, "tokens_per_image": 1}
+    plain = vt.disentangle(layer, q[:, None], progress=False, **asked)
+    numpy = {name: np.int64(value) for name, value in asked.items()}
+    found = vt.disentangle(layer, q[:, None], progress=False, **numpy)
+    same(found, plain)
+    assert found.settings == plain.settings and type(found.settings["top_k"]) is int
 
 
 def test_layers_that_are_not_linear_or_not_there_are_refused(tiny, pictures, tmp_path):
