@@ -37,7 +37,7 @@ test-all: $(READY)  ## also the slow tests and those on real data
 faults: $(READY)  ## kills, full disks, cut files, dead workers and a lost object store in every stage, TIMES in a row
 	$(BIN)/python benchmarks/faults.py --times $(TIMES) --out benchmarks/results/faults.json
 
-test-peers: $(READY)  ## the same numbers as grad-cam, quantus and captum
+test-peers: $(READY)  ## the same numbers as grad-cam, quantus, captum, overcomplete and SAELens
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dev,peers]'
 	$(BIN)/python -m pytest -m peers
 

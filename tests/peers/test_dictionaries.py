@@ -67,6 +67,67 @@ def test_codes_are_those_of_overcomplete(overcomplete, kind):
     torch.testing.assert_close(z @ w["W_dec"] + w["b_dec"], ours.reconstruct(x), rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.parametrize("kind", ["batch_topk", "matryoshka", "jumprelu"])
+def test_codes_above_a_threshold_are_those_of_overcomplete(overcomplete, kind):
+    """Finished: it has no Matryoshka, whose codes are those of BatchTopK once it is trained."""
+    ours, x = trained(kind), data()
+    w = ours.weights
+    theirs = overcomplete.sae.JumpSAE(12, 36) if kind == "jumprelu" else overcomplete.sae.BatchTopKSAE(12, 36)
+    linear = theirs.encoder.final_block[0]
+    with torch.no_grad():
+        linear.weight.copy_(w["W_enc"].T)
+        linear.bias.copy_(w["b_enc"] - w["b_dec"] @ w["W_enc"])
+        if kind == "jumprelu":
+            theirs.thresholds.copy_(w["threshold"].log())
+        else:
+            theirs.eval().running_threshold = w["threshold"][0]
+        _, z = theirs.encode(x)
+    assert 0 < (z > 0).float().mean() < 0.9
+    torch.testing.assert_close(z, ours.encode(x), rtol=1e-4, atol=1e-4)
+
+
+def test_gradients_of_the_jump_are_those_of_overcomplete(overcomplete):
+    """But for a factor: its kernels divide by the bandwidth, and its gradient divides by it once more."""
+    from vitreous.baselines.dictionaries.jumprelu import _Count, _Jump
+
+    kernels = importlib.import_module("overcomplete.sae.kernels")
+    theirs = importlib.import_module("overcomplete.sae.jump_sae")
+    x, upstream = data().relu(), torch.randn(400, 12, generator=torch.Generator().manual_seed(1))
+    bandwidth = 0.5
+    for ours, other in ((_Jump.apply, theirs.jump_relu), (_Count.apply, theirs.heaviside)):
+        found = []
+        for function, more in ((ours, (bandwidth,)), (other, (kernels.rectangle_kernel, torch.tensor(bandwidth)))):
+            x.requires_grad_(True).grad = None
+            threshold = torch.linspace(0.2, 3, 12).requires_grad_()
+            (function(x, threshold, *more) * upstream).sum().backward()
+            found.append((torch.zeros_like(x) if x.grad is None else x.grad.clone(), threshold.grad))
+        (by_x, by_threshold), (their_by_x, their_by_threshold) = found
+        torch.testing.assert_close(by_x, their_by_x)
+        torch.testing.assert_close(by_threshold, bandwidth * their_by_threshold)
+        assert by_threshold.abs().min() > 0
+
+
+def test_archetypal_atoms_are_kept_in_bounds_as_overcomplete_does(overcomplete):
+    from vitreous.baselines.dictionaries.learning import _begin
+    from vitreous.baselines.dictionaries.rows import Rows
+
+    rows = Rows(data())
+    settings = {"batch_size": 100, "seed": 0, "options": {**KINDS["archetypal"].options, "candidates": 50}}
+    ours = _begin(KINDS["archetypal"], rows, rows, 36, 4, settings)
+    g = torch.Generator().manual_seed(2)
+    with torch.no_grad():
+        ours.A += 0.1 * torch.randn(ours.A.shape, generator=g)
+        ours.relaxation += torch.randn(ours.relaxation.shape, generator=g)
+        ours.multiplier += 0.3
+    theirs = overcomplete.sae.RelaxedArchetypalDictionary(12, 36, ours.C)
+    theirs.W.data, theirs.Relax.data = ours.A.detach().clone(), ours.relaxation.detach().clone()
+    theirs.multiplier.data = ours.multiplier.detach().clone()
+    before = ours.atoms.detach().clone()
+    ours.constrain()
+    assert not torch.allclose(before, ours.atoms)
+    torch.testing.assert_close(theirs.get_dictionary().detach(), ours.atoms.detach(), rtol=1e-4, atol=1e-5)
+
+
 def test_pursuit_is_that_of_overcomplete(overcomplete):
     ours, x = trained("matching_pursuit"), data()
     theirs = overcomplete.sae.MpSAE(12, 36, k=4)

@@ -6,6 +6,7 @@ import subprocess
 import sys
 import threading
 import time
+import tracemalloc
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -113,6 +114,26 @@ def test_memory_for_the_top_k_does_not_change_it(mixture, monkeypatch):
     monkeypatch.setattr("vitreous.lenses.disentangle_rows.PIECE", 64 * INPUTS)
     for one, (_, ids, _) in zip(whole, route.top(range(4), 100), strict=True):
         np.testing.assert_array_equal(ids, one)
+
+
+def test_memory_does_not_grow_with_the_tokens(tmp_path, monkeypatch):
+    """But for two numbers a token, which say where it was: a fifth of the inputs leaves room for a busy clusterer."""
+    monkeypatch.setattr("vitreous.lenses.disentangle_rows.PIECE", 1 << 16)
+    torch.manual_seed(0)
+    layer = nn.Linear(128, 4)
+    kept = np.lib.format.open_memmap(tmp_path / "inputs.npy", "w+", np.float32, (60_000, 128))
+    kept[:] = np.random.default_rng(0).random((60_000, 128), dtype=np.float32)
+
+    def peak(tokens: int) -> int:
+        tracemalloc.start()
+        try:
+            vt.disentangle(layer, kept[:tokens], top_k=200, min_cluster_size=10, progress=False)
+            return tracemalloc.get_traced_memory()[1]
+        finally:
+            tracemalloc.stop()
+
+    peak(1000)  # what is loaded once
+    assert peak(60_000) - peak(20_000) < kept[:40_000].nbytes / 5
 
 
 def test_a_unit_that_is_never_positive_has_its_real_exemplars(mixture):
@@ -445,8 +466,12 @@ def test_half_precision_is_split_exactly_and_applied_without_a_trace(dtype):
     ("change", "message"),
     [
         ({"top_k": 1501}, "top_k is more than there are instances"),
-        ({"top_k": 0}, "top_k out of range"),
-        ({"min_cluster_size": 1}, "min_cluster_size out of range"),
+        ({"top_k": 0}, "top_k is a whole number"),
+        ({"top_k": True}, "top_k is a whole number"),
+        ({"top_k": 1e2}, "top_k is a whole number"),
+        ({"min_samples": 0}, "min_samples is a whole number"),
+        ({"min_samples": 301, "top_k": 300}, "min_samples is more than there are points"),
+        ({"min_cluster_size": 1}, "min_cluster_size is a whole number"),
         ({"units": [0, 7]}, "no such unit"),
         ({"units": [-1]}, "no such unit"),
         ({"units": [1, 1]}, "a unit is asked for twice"),
@@ -474,6 +499,16 @@ def test_what_cannot_be_done_is_refused(change, message):
     with pytest.raises(vt.SettingsError) as error:
         vt.disentangle(layer, source, progress=False, **change)
     assert message in str(error.value)
+
+
+def test_numbers_of_numpy_are_numbers():
+    layer, q, _, _ = planted()
+    asked = {"top_k": 300, "min_cluster_size": 20, "min_samples": 8, "seed": 3, "tokens_per_image": 1}
+    plain = vt.disentangle(layer, q[:, None], progress=False, **asked)
+    numpy = {name: np.int64(value) for name, value in asked.items()}
+    found = vt.disentangle(layer, q[:, None], progress=False, **numpy)
+    same(found, plain)
+    assert found.settings == plain.settings and type(found.settings["top_k"]) is int
 
 
 def test_layers_that_are_not_linear_or_not_there_are_refused(tiny, pictures, tmp_path):

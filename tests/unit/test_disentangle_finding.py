@@ -72,6 +72,9 @@ def test_activations_of_arrays_and_tensors_add_up_to_the_unit(layer):
         finding.subunits(0)
     with pytest.raises(vt.SettingsError, match="given what enters the layer"):
         finding.subunit_activations(x[..., :5])
+    for given in (x.tolist(), 3.0, np.float32(1)):
+        with pytest.raises(vt.SettingsError, match="an array or a tensor"):
+            finding.subunit_activations(given)
 
 
 def test_subunits_of_different_units_that_say_the_same_are_found(layer):
@@ -131,6 +134,11 @@ def test_damaged_and_foreign_folders_are_refused(layer, tmp_path):
     about.write_text(json.dumps(said | {"format": "a poem"}))
     with pytest.raises(vt.StoreError, match=r"not a disentanglement.*a poem"):
         vt.Disentanglement.load(tmp_path)
+    nameless = {name: value for name, value in said["settings"].items() if name != "layer"}
+    for settings in (None, nameless, nameless | {"layer": 5}):
+        about.write_text(json.dumps(said | {"settings": settings}))
+        with pytest.raises(vt.StoreError, match=r"does not say what it was made of[\s\S]*no layer"):
+            vt.Disentanglement.load(tmp_path)
     about.write_text(json.dumps(said))
     from safetensors.numpy import load, save
 
@@ -205,7 +213,7 @@ def test_convolutions_and_parts_of_a_layer_are_edited_where_they_are(tiny):
         assert torch.equal(edited["blocks.0.attn.k"][..., :7], old["k"][..., :7])
 
 
-def test_another_checkpoint_is_refused_and_a_copy_is_not(layer, tiny):
+def test_another_checkpoint_is_refused_and_a_copy_is_not(layer, tiny, tmp_path):
     finding = split(layer, 20)
     finding.apply(copy.deepcopy(layer))
     with pytest.raises(vt.SettingsError, match="are applied to the layer already"):
@@ -216,9 +224,12 @@ def test_another_checkpoint_is_refused_and_a_copy_is_not(layer, tiny):
         finding.remove(layer)
     with pytest.raises(vt.ModelError, match="another checkpoint, another precision"):
         finding.apply(copy.deepcopy(layer).half())
+    finding.save(tmp_path)
+    saved = vt.Disentanglement.load(tmp_path)
+    saved.apply(copy.deepcopy(layer))
     with torch.no_grad():
         layer.weight[0, 0] += 1e-6
-    for use in (finding.apply, finding.materialised):
+    for use in (finding.apply, finding.materialised, saved.apply, saved.materialised):
         with pytest.raises(vt.ModelError, match="are not those that were split"):
             use(layer)
     whole = vt.disentangle(tiny, clustered(300, 128), top_k=200, min_cluster_size=15, units=[0], progress=False)

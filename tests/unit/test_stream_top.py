@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import sys
+import tracemalloc
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -49,3 +51,23 @@ def test_infinities_are_values_and_nan_is_refused():
         stream_top([values], 1, 5)
     with pytest.raises(vt.SettingsError, match="fewer rows than k"):
         stream_top_on_device([torch.from_numpy(values)], 5)
+
+
+def test_memory_does_not_grow_with_the_rows():
+    units, k = 8, 500
+
+    def pieces(rows: int) -> Iterator[np.ndarray]:
+        rng = np.random.default_rng(0)
+        return (rng.random((units, 1000), dtype=np.float32) for _ in range(rows // 1000))
+
+    def peak(rows: int) -> int:
+        tracemalloc.start()
+        try:
+            stream_top(pieces(rows), units, k)
+            return tracemalloc.get_traced_memory()[1]
+        finally:
+            tracemalloc.stop()
+
+    stream_top(pieces(2000), units, k)  # what is loaded once
+    held = units * 3 * k * (4 + 8)  # values and ids
+    assert peak(400_000) < 1.1 * peak(4000) and peak(400_000) < 4 * held

@@ -34,6 +34,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from tqdm.auto import tqdm  # type: ignore[import-untyped]
 
+from vitreous.checks import whole
 from vitreous.engine import Engine, Here, Ranks, open_engine
 from vitreous.errors import SettingsError
 from vitreous.kernels.density import METHODS
@@ -104,6 +105,7 @@ def disentangle(
     asked |= {"expansion": expansion, "selection": selection, "min_samples": min_samples, "clusterer": clusterer}
     asked |= {"seed": seed}
     _check(asked)
+    asked = {name: value.item() if isinstance(value, np.generic) else value for name, value in asked.items()}
     runner = open_engine(engine)
     where = _where(subject, device, clusterer)
     asked |= {"device": None if where is None else where.type}
@@ -116,7 +118,8 @@ def disentangle(
         with work.alone:  # other processes wait for what the first of them writes
             if work.ended:
                 return Disentanglement.load(work.folder.parent)
-            rows = open_rows(subject, layer, source, tokens_per_image, seed, work.folder, progress)
+            tokens = asked["tokens_per_image"]
+            rows = open_rows(subject, layer, source, tokens, asked["seed"], work.folder, progress)
             route = _route(rows, weight, bias, where, clusterer, progress)
             chosen = work.remembered(lambda: _options(asked, route, len(rows), len(which), progress))
         return _found(route, layer, which, work, made_of | {"instances": len(rows)} | chosen, runner, progress)
@@ -197,9 +200,8 @@ def _split_all(
 
 def _check(asked: dict[str, Any]) -> None:
     for name in ("top_k", "min_cluster_size", "min_samples"):
-        least = 2 if name == "min_cluster_size" else 1
-        if asked[name] is not None and (not isinstance(asked[name], int) or asked[name] < least):
-            raise SettingsError(f"{name} out of range", given=asked[name], accepted=f"a whole number from {least} on")
+        if asked[name] is not None:
+            whole(2 if name == "min_cluster_size" else 1, **{name: asked[name]})
     if asked["clusterer"] not in METHODS:
         raise SettingsError("unknown clusterer", given=asked["clusterer"], accepted=METHODS)
     if asked["selection"] not in SELECTIONS:
@@ -213,8 +215,7 @@ def _check(asked: dict[str, Any]) -> None:
             given={name: asked[name] for name in ("expansion", "min_cluster_size", "top_k")},
             accepted="expansion with one of the other two, or with none",
         )
-    if not isinstance(asked["seed"], int) or asked["seed"] < 0:
-        raise SettingsError("seed is a whole number from 0 on", given=asked["seed"])
+    whole(0, seed=asked["seed"])
 
 
 def _where(owner: Subject | nn.Module, device: str | None, clusterer: str) -> torch.device | None:

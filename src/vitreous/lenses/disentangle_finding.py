@@ -140,11 +140,15 @@ class Disentanglement(Finding):
     def subunit_activations(self, x: Tensor, subunits: Sequence[int] | None = None) -> Tensor: ...
     def subunit_activations(self, x, subunits=None):
         """Inputs of the layer (..., input) -> (..., sub-unit), before LayerScale; arrays or tensors."""
-        weights, biases = self.dense if subunits is None else self.weights_of(subunits)
-        if x.shape[-1] != weights.shape[1]:
+        inputs = self.weight.shape[1]
+        shape = tuple(getattr(x, "shape", ()))
+        if not shape or shape[-1] != inputs:
             raise SettingsError(
-                "sub-units are given what enters the layer", given=tuple(x.shape), accepted=f"(..., {weights.shape[1]})"
+                "sub-units are given what enters the layer",
+                given=shape or type(x).__name__,
+                accepted=f"an array or a tensor (..., {inputs})",
             )
+        weights, biases = self.dense if subunits is None else self.weights_of(subunits)
         if isinstance(x, np.ndarray):
             return x @ weights.T + biases
         import torch
@@ -284,6 +288,7 @@ class Disentanglement(Finding):
 
 PLAIN = ("units", "weight", "bias", "counts", "rho", "scores", "noise")
 OF_SUBUNITS = ("parents", "sizes", "representatives", "codes")
+NEEDED = {"layer": str, "instances": int, "top_k": int, "min_cluster_size": int}  # of the settings
 
 
 def _flat(finding: Disentanglement) -> dict[str, np.ndarray]:
@@ -313,3 +318,6 @@ def _check(finding: Disentanglement, folder: Path) -> None:
     lengths = {len(part) for part in finding.top} == {units} and {len(p) for p in finding.subunit_top} == {subunits}
     if wrong or not ends or not lengths:
         raise StoreError(f"the parts of {folder} do not fit together", given=wrong or "parents", remedy=REMEDY)
+    said = finding.settings if isinstance(finding.settings, dict) else {}
+    if lost := [name for name, kind in NEEDED.items() if not isinstance(said.get(name), kind)]:
+        raise StoreError(f"{folder} does not say what it was made of", given=f"no {', '.join(lost)}", remedy=REMEDY)
