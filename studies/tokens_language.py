@@ -305,13 +305,18 @@ def table(result: dict[str, Any]) -> list[str]:
     lines = ["| scores | " + " | ".join(f"{100 * r:g} %" for r in RATES) + " |", "|---|" + "---|" * len(RATES)]
     for method, found in result.items():
         cells = []
-        for (value, _, _), (_, low, high) in zip(found["value"], found["value - random"], strict=True):
+        for estimate, (_, low, high) in zip(found["value"], found["value - random"], strict=True):
             mark = "" if low > 0 else " ↓" if high < 0 else " ="
-            cells.append(f"{value:.3f}{mark}")
+            cells.append(f"{span(estimate)}{mark}")
         lines.append(f"| {method} | {' | '.join(cells)} |")
     chance = next(iter(result.values()))["random"]
-    lines.append("| random words | " + " | ".join(f"{v:.3f}" for v, _, _ in chance) + " |")
+    lines.append("| random words | " + " | ".join(map(span, chance)) + " |")
     return lines
+
+
+def span(estimate: Sequence[float]) -> str:
+    value, low, high = estimate
+    return f"{value:.2f} [{low:.2f}, {high:.2f}]"
 
 
 def figure_17(result: dict[str, Any], title: str) -> bytes:

@@ -219,7 +219,7 @@ def table_5(result: dict[str, Any], method: str, sets: list[str]) -> list[str]:
     for model, by_set in result.items():
         for kind in KINDS:
             cells = [
-                f"{by_set[s][method][kind][side]['value']:.2f}" if s in by_set else ""
+                "{value:.2f} [{low:.2f}, {high:.2f}]".format(**by_set[s][method][kind][side]) if s in by_set else ""
                 for s in sets
                 for side in ("negative", "positive")
             ]

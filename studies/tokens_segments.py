@@ -1,4 +1,4 @@
-"""Segmentation without training: Tables 1 to 4 and 7 of the tokens paper on real models, against every baseline.
+"""Segmentation without training: Tables 1 to 4 of the tokens paper on real models, against every baseline.
 
     python studies/tokens_segments.py --data ../shared/data --work FOLDER [--quick]
 

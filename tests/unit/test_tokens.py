@@ -137,6 +137,17 @@ def test_blocks_share_a_pass_and_change_nothing(vivid):
         np.testing.assert_allclose(found.scores, alone.scores, rtol=2e-5, atol=1e-7)
 
 
+def test_a_sweep_over_blocks_takes_one_forward_pass_a_batch(vivid):
+    vt.token_maps(vivid, X, block=-1, progress=False)  # a kind of block is run once more by itself, the first time
+    passes = {name: [] for name in ("all", "first", "last")}
+    parts = {"all": vivid.module, "first": vivid.module.blocks[0], "last": vivid.module.blocks[2]}
+    for name, part in parts.items():
+        forward = part.forward
+        part.forward = lambda *given, name=name, forward=forward: passes[name].append(len(given[0])) or forward(*given)
+    vt.token_maps(vivid, X, block=range(3), batch_size=1, progress=False)
+    assert passes == {"all": [1, 1], "first": [1, 1], "last": [1, 1]}
+
+
 @pytest.mark.parametrize(
     ("variant", "order"),
     [
@@ -399,7 +410,7 @@ def test_pictures_in_any_form_come_back_in_their_own_pixels(tiny, tmp_path):
         np.testing.assert_array_equal(maps.scores, found[0].scores)
     (up,) = found[0].upsample()
     assert up.shape == (19, 40, 64)
-    assert found[0].upsample((8, 8))[0].shape == (19, 8, 8)
+    assert found[0].upsample((8, 8))[0].shape == found[0].upsample(8)[0].shape == (19, 8, 8)
     nearest = found[0].upsample(mode="nearest", scale=True)[0]
     np.testing.assert_array_equal(nearest[:, 5::10, 8::16], found[0].scaled[0])
     assert found[0].ids == ("a.png",)
@@ -460,6 +471,7 @@ def test_texts_of_different_lengths(tmp_path):
         ({"block": 3}, "no such block\n  given:    3\n  accepted: -3 to 2"),
         ({"block": []}, "no such block"),
         ({"block": 1.5}, "no such block\n  given:    1.5"),
+        ({"block": True}, "no such block\n  given:    True"),
         ({"block": "last"}, "no such block\n  given:    'last'"),
         ({"block": [0, "last"]}, "no such block\n  given:    'last'"),
         ({"tokens": [19]}, "no such token\n  given:    19\n  accepted: -19 to 18"),
@@ -487,10 +499,12 @@ def test_settings_are_refused_by_name(tiny, settings, says):
         vt.token_maps(tiny, X, progress=False, **settings)
 
 
-@pytest.mark.parametrize("size", ["64", 64.0, (64,), (64, "64")])
+@pytest.mark.parametrize("size", ["64", 64.0, (64,), (64, "64"), 0, (64, -1)])
 def test_sizes_are_whole_numbers(tiny, size):
     with pytest.raises(SettingsError, match=r"a size is a number of pixels, or \(height, width\)"):
         vt.token_maps(tiny, [np.zeros((30, 30, 3), np.uint8)], size=size, progress=False)
+    with pytest.raises(SettingsError, match=r"a size is a number of pixels, or \(height, width\)"):
+        vt.token_maps(tiny, X[:1], progress=False).upsample(size)
 
 
 def test_pictures_smaller_than_a_patch_are_refused():
@@ -509,6 +523,14 @@ def test_one_patch_has_no_others():
     with pytest.raises(SettingsError, match=r'one patch has no others.*\n.*\n.*own="keep"'):
         vt.token_maps(subject, torch.zeros(1, 3, 8, 8), progress=False)
     assert vt.token_maps(subject, torch.zeros(1, 3, 8, 8), own="keep", progress=False).maps.shape == (1, 4, 1, 1)
+
+
+def test_one_token_has_no_others():
+    subject = vt.wrap(build("HF GPT-2"))
+    with pytest.raises(SettingsError, match=r'one token has no others.*\n.*\n.*own="keep"'):
+        vt.token_maps(subject, [[5]], progress=False)
+    assert vt.token_maps(subject, [[5]], own="keep", progress=False).maps.shape == (1, 1, 1)
+    assert vt.token_maps(subject, [[5], [5, 6]], progress=False).maps[1, 1].min() > 0
 
 
 def test_a_model_without_attention_is_refused():

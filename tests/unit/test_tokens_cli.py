@@ -76,7 +76,11 @@ def test_words_for_a_summary(tmp_path):
     words = ["any", tmp_path / "story.txt", "--out", tmp_path / "page", "--summary", "ball"]
     code, text = call("tokens", *words, "--json")
     facts = json.loads(text)
-    assert code == 0 and len(facts["scores"]) == 14 and facts["files"] == ["context.png", "report.html"]
+    assert code == 0 and len(facts["scores"]) == 14
+    assert facts["files"] == ["context.npz", "context.png", "report.html"]
+    with np.load(tmp_path / "page" / "context.npz") as stored:
+        assert stored["scores"].tolist() == pytest.approx([each["score"] for each in facts["scores"]])
+        assert len(stored["words"]) == 14 and stored["rows"].shape == (4, 14)
     code, text = call("tokens", *words)
     assert code == 0 and "context.png" in text
     assert "What the summary rests on" in (tmp_path / "page" / "report.html").read_text()
@@ -86,10 +90,29 @@ def test_words_for_a_summary(tmp_path):
 def test_texts_without_a_summary(tmp_path):
     (tmp_path / "two.txt").write_text("one two\nthree\n")
     code, text = call("tokens", "any", tmp_path / "two.txt", "--out", tmp_path / "maps", "--json")
-    assert code == 0 and json.loads(text)["files"] == ["maps.npz"]
+    assert code == 0 and json.loads(text)["files"] == ["maps.npz", "tokens.png", "report.html"]
     assert vt.TokenMaps.load(tmp_path / "maps" / "maps.npz").lengths.tolist() == [7, 5]
+    page = (tmp_path / "maps" / "report.html").read_text()
+    assert "What tokens stand for" in page and page.count("token 4: ") == 2 and page.count("token 6: ") == 1
     code, text = call("tokens", "any", tmp_path / "no.txt", "--out", tmp_path / "maps", "--summary", "x")
     assert code == 2 and "a context is a text file" in text
+
+
+@pytest.mark.usefixtures("language_model")
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (["--block", "0,1"], "scores of words are of one block"),
+        (["--tokens", "3"], "--tokens does not go with --summary"),
+        (["--own", "keep"], "--own does not go with --summary"),
+        (["--dtype", "bfloat16"], "--dtype does not go with --summary"),
+        (["--engine", "local:2"], "--engine does not go with --summary"),
+    ],
+)
+def test_what_a_summary_has_no_use_for_is_refused(tmp_path, words, says):
+    (tmp_path / "story.txt").write_text("tom had a ball\n")
+    code, text = call("tokens", "any", tmp_path / "story.txt", "--out", tmp_path / "page", "--summary", "ball", *words)
+    assert code == 2 and says in text and not (tmp_path / "page").exists()
 
 
 @pytest.mark.parametrize(

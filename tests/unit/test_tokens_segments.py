@@ -26,6 +26,17 @@ def scenery():
     return images, vt.token_maps(vt.load("bundled:scenes-text", device="cpu"), images, progress=False)
 
 
+def test_settings_stand_in_the_order_of_the_paper(scenery):
+    """k, threshold, linkage, scale: by place as well as by name."""
+    _, maps = scenery
+    by_place, by_name = (
+        vt.segment(maps, None, 0.3, "average", "lift"),
+        vt.segment(maps, threshold=0.3, linkage="average", scale="lift"),
+    )
+    assert by_place.settings == by_name.settings
+    np.testing.assert_array_equal(by_place.clusters, by_name.clusters)
+
+
 def same_partition(a, b):
     return len(set(zip(a.ravel().tolist(), b.ravel().tolist(), strict=True))) == len(np.unique(a)) == len(np.unique(b))
 
@@ -234,6 +245,7 @@ def test_negative_influence_does_not_count():
         ({"k": 0}, "more clusters than tokens, or none"),
         ({"threshold": 1.5}, "threshold is a share of the tree's height\n  given:    1.5\n  accepted: 0 to 1"),
         ({"threshold": "x"}, "threshold is a share of the tree's height\n  given:    'x'"),
+        ({"k": 3, "threshold": "ward"}, "threshold is a share of the tree's height\n  given:    'ward'"),
         ({"linkage": "wards"}, "unknown linkage\n  given:    'wards'\n.*\n  nearest:  ward"),
         ({"scale": "rank"}, "unknown scale"),
         ({"weigh": "max"}, "unknown weigh"),

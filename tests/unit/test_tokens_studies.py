@@ -156,7 +156,7 @@ def test_scores_are_of_the_context_and_words_that_were_asked_are_not_asked_again
 
 @pytest.mark.data
 @pytest.mark.slow
-@pytest.mark.parametrize("study", ["segments", "perturbation", "layers", "language"])
+@pytest.mark.parametrize("study", ["segments", "perturbation", "layers", "depth", "language"])
 def test_studies_run_in_short(study, data_root, tmp_path):
     script = ROOT / "studies" / f"tokens_{study}.py"
     command = [sys.executable, script, "--data", data_root, "--work", tmp_path / "work", "--out", tmp_path, "--quick"]

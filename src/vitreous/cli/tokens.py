@@ -65,18 +65,15 @@ def tokens(
     with plain_errors():
         subject = load_model(model, weights, settings, device)
         if summary is not None:
-            return _context(subject, data, summary, _numbers(block)[-1], out, target, as_json)
-        source = open_data(data, subject, None, "raise", seed)
+            _refuse_beside_summary(tokens=only, order=order, own=own, size=size, dtype=dtype, engine=engine)
+            return _context(subject, data, summary, _numbers(block), out, target, as_json)
+        source: Any = open_data(data, subject, None, "raise", seed)
         asked: dict[str, Any] = {"tokens": _tokens(only), "target": target, "order": order, "own": own}
         asked |= {"size": size, "dtype": dtype}
         found = vt.token_maps(subject, source, _numbers(block), engine=engine, progress=sys.stderr.isatty(), **asked)
         files = _save(found, out)
-        if subject.modality == "image":
-            from vitreous.views.token_page import spread_tokens, token_page
-
-            pictures = [source[k] for k in range(min(shown, len(source)))]  # type: ignore[index]
-            page = token_page(found, pictures, spread_tokens(found[-1], 5))
-            files += _write(page, out, "tokens", asked | {"model": model, "data": data}, seed, "tokens.png")
+        page = _page(subject, found, source, min(shown, len(source)))
+        files += _write(page, out, "tokens", asked | {"model": model, "data": data}, seed, "tokens.png")
     facts = {"samples": len(found[0]), "tokens": len(found[0].tokens), "blocks": [one.block for one in found]}
     _say(facts | {"folder": str(out), "files": files}, f"{found[-1]!r}", as_json)
 
@@ -124,7 +121,27 @@ def segment(
     _say(facts, f"{segments!r}", as_json)
 
 
-def _context(subject: Subject, data: str, summary: str, block: int, out: Path, target: str, as_json: bool) -> None:
+def _page(subject: Subject, found: tuple[TokenMaps, ...], source: Any, shown: int) -> Page:
+    from vitreous.views.token_page import spread_tokens, text_page, token_page
+
+    if subject.modality == "image":
+        return token_page(found, [source[k] for k in range(shown)], spread_tokens(found[-1], 5))
+    from vitreous.lenses.tokens_text import words_of
+
+    return text_page(found, [words_of(subject, source.tokens[k, : source.lengths[k]].tolist()) for k in range(shown)])
+
+
+def _refuse_beside_summary(**given: Any) -> None:
+    """Scores of words have no such choice: what was asked for is not passed over."""
+    plain = {"tokens": "all", "order": "rollout", "own": "max_of_others", "size": None, "dtype": "float32"}
+    for name, value in given.items():
+        if value != plain.get(name, "local"):
+            raise SettingsError(f"--{name} does not go with --summary", given=value, remedy=f"leave --{name} out")
+
+
+def _context(
+    subject: Subject, data: str, summary: str, blocks: list[int], out: Path, target: str, as_json: bool
+) -> None:
     """Eq. 13, for the whole of a text file."""
     import vitreous as vt
     from vitreous.views.token_page import context_page
@@ -132,10 +149,13 @@ def _context(subject: Subject, data: str, summary: str, block: int, out: Path, t
     path = Path(data)
     if not path.is_file():
         raise SettingsError("a context is a text file", given=data, accepted="a file that exists")
+    if len(blocks) > 1:
+        raise SettingsError("scores of words are of one block", given=blocks, accepted="--block -1")
     wanted: Any = target
-    found = vt.context_scores(subject, path.read_text().strip(), summary, block, target=wanted, progress=False)
+    found = vt.context_scores(subject, path.read_text().strip(), summary, blocks[0], target=wanted, progress=False)
     said = {"model": subject.name, "context": data, "summary": summary, "target": target, "block": found.block}
-    files = _write(context_page(found), out, "tokens", said, 0, "context.png")
+    files = ["context.npz", *_write(context_page(found), out, "tokens", said, 0, "context.png")]
+    found.save(out / "context.npz")
     scores = [{"word": word, "score": float(score)} for word, score in zip(found.words, found.scores, strict=True)]
     if as_json:
         typer.echo(json.dumps({"scores": scores, "folder": str(out), "files": files}, indent=1))

@@ -97,7 +97,7 @@ def token_maps(
     blocks = _blocks(subject, block)
     chosen = (tuple(sorted(set(blocks))), tokens, target, order, _dtype(subject, dtype))
     job = Batch(subject, images, size, *chosen, _budget(subject.device, memory_mb))
-    _refuse_one_patch(job.given, own)
+    _refuse_one_source(job.given, own)
     rows: dict[int, list[np.ndarray]] = {b: [] for b in job.blocks}
     frames: list[Frame] = []
     count = batch_size or (1 if subject.device.type == "cpu" else 8)
@@ -274,10 +274,15 @@ def _refuse(subject: Subject, target: Target, order: str, own: str) -> None:
             raise SettingsError(f"unknown {name}", given=value, accepted=known)
 
 
-def _refuse_one_patch(given: Inputs, own: str) -> None:
+def _refuse_one_source(given: Inputs, own: str) -> None:
     if given.grid is not None and given.grid.patches < 2 and own == "max_of_others":
         remedy = 'own="keep", or pictures of more than one patch'
         raise SettingsError("one patch has no others to take the largest of", given=tuple(given.grid), remedy=remedy)
+    if given.lengths is not None and given.lengths.max() < 2 and own == "max_of_others":
+        remedy = 'own="keep", or texts of more than one token'
+        raise SettingsError(
+            "one token has no others to take the largest of", given=given.lengths.tolist(), remedy=remedy
+        )
 
 
 def _blocks(subject: Subject, block: int | Sequence[int]) -> list[int]:

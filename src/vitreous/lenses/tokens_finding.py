@@ -16,6 +16,7 @@ import numpy as np
 from vitreous.axes import Grid, Size
 from vitreous.errors import SettingsError, StoreError
 from vitreous.finding import Finding, heat
+from vitreous.lenses.tokens_inputs import size_of
 from vitreous.preprocess import Frame
 from vitreous.provenance import json_bytes, replace_file
 
@@ -105,7 +106,7 @@ class TokenMaps(Finding):
         return (self.maps - low) / np.where(high > low, high - low, 1)
 
     def upsample(
-        self, size: Size | tuple[int, int] | None = None, mode: Mode = "bilinear", *, scale: bool = False
+        self, size: int | tuple[int, int] | None = None, mode: Mode = "bilinear", *, scale: bool = False
     ) -> list[np.ndarray]:
         """Maps float32 (token, height, width) of each picture, in its original pixels; NaN where the crop cut it off.
 
@@ -120,12 +121,13 @@ class TokenMaps(Finding):
         return [self.enlarge(k, one, mode, size) for k, one in enumerate(maps)]
 
     def enlarge(
-        self, sample: int, maps: np.ndarray, mode: Mode = "bilinear", size: Size | tuple[int, int] | None = None
+        self, sample: int, maps: np.ndarray, mode: Mode = "bilinear", size: int | tuple[int, int] | None = None
     ) -> np.ndarray:
         """Any maps (..., row, column) on the patch grid of one sample, in the pixels that `upsample` would give."""
         assert self.size is not None
         if size is not None or self.frames is None:
-            return Frame(Size(*(size or self.size)), self.size, 0, 0, self.size).to_pixels(maps, mode)
+            wanted = self.size if size is None else size_of(size)
+            return Frame(wanted, self.size, 0, 0, self.size).to_pixels(maps, mode)
         return self.frames[sample].to_pixels(maps, mode)
 
     # -- as a table

@@ -42,7 +42,7 @@ def inputs_of(subject: Subject, given: Any, size: int | tuple[int, int] | None =
     """Anything that holds pictures, or a tensor that is a model's input already; for a language model texts or ids."""
     if subject.modality == "text":
         return _texts(subject, given)
-    wanted = None if size is None else _size(size)
+    wanted = None if size is None else size_of(size)
     if isinstance(given, Tensor):
         return _tensor(subject, given, wanted)
     from PIL.Image import Image
@@ -62,10 +62,11 @@ def inputs_of(subject: Subject, given: Any, size: int | tuple[int, int] | None =
     return Inputs(images.ids, batch, steps.size, grid)
 
 
-def _size(given: int | tuple[int, int]) -> Size:
+def size_of(given: int | tuple[int, int]) -> Size:
+    """One number for both sides, or (height, width)."""
     sides: Any = (given, given) if isinstance(given, Integral) else given
     whole = isinstance(sides, Sequence | np.ndarray) and all(isinstance(n, Integral) for n in sides)
-    if not whole or len(sides) != 2:
+    if not whole or len(sides) != 2 or min(sides) < 1:
         raise SettingsError("a size is a number of pixels, or (height, width)", given=given)
     return Size(*map(int, sides))
 

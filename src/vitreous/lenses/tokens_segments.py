@@ -135,9 +135,9 @@ def segment(
     maps: TokenMaps,
     k: int | None = None,
     threshold: float = 0.4,
-    *,
     linkage: Linkage = "ward",
     scale: Scale = "minmax",
+    *,
     weigh: Literal["sum", "mean"] = "sum",
 ) -> Segments:
     """Groups the maps of the patch tokens by hierarchical clustering, and pixels by the largest summed map.
@@ -159,6 +159,7 @@ def segment(
         raise SettingsError("texts have no pixels to segment", given=maps)
     if len(maps.patches) < 2:
         raise SettingsError("at least two patch tokens are needed", given=maps.tokens, remedy='tokens="all"')
+    _check_threshold(threshold)
     trees = tuple(_tree(one.reshape(len(one), -1), linkage) for one in _scaled(maps, scale))
     settings = {"k": k, "threshold": None if k else threshold, "linkage": linkage, "scale": scale, "weigh": weigh}
     return Segments(maps, trees, _cut(trees, k, None if k else threshold, len(maps.patches)), settings)
@@ -218,9 +219,14 @@ def _cut(trees: tuple[np.ndarray, ...], k: int | None, threshold: float | None, 
     if k is not None:
         check_clusters(k, tokens)
         return np.stack([_in_order(fcluster(tree, k, "maxclust")) for tree in trees])
-    if threshold is None or not is_number(threshold) or not 0 <= threshold <= 1:
+    share = _check_threshold(threshold)
+    return np.stack([_in_order(fcluster(tree, share * tree[:, 2].max(), "distance")) for tree in trees])
+
+
+def _check_threshold(threshold: Any) -> float:
+    if not is_number(threshold) or not 0 <= threshold <= 1:
         raise SettingsError("threshold is a share of the tree's height", given=threshold, accepted="0 to 1")
-    return np.stack([_in_order(fcluster(tree, threshold * tree[:, 2].max(), "distance")) for tree in trees])
+    return float(threshold)
 
 
 def check_clusters(k: Any, tokens: int) -> None:

@@ -5,8 +5,10 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,6 +18,7 @@ from vitreous.finding import Finding, heat
 from vitreous.lenses.tokens import Target, token_maps
 from vitreous.lenses.tokens_inputs import check_positions, token_ids
 from vitreous.models.subject import Subject
+from vitreous.provenance import json_bytes, replace_file
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,6 +54,15 @@ class ContextScores(Finding):
         count = max(1, round(share * len(self.scores)))
         return np.sort(np.argsort(-self.scores, kind="stable")[:count])
 
+    def save(self, path: str | Path) -> None:
+        """One npz: scores, rows, the tokens of both texts, and what made them as JSON; no pickles."""
+        path, file = Path(path), io.BytesIO()
+        about = np.frombuffer(json_bytes({"block": self.block, "settings": dict(self.settings)}), np.uint8)
+        texts = {"words": np.array(self.words), "summary": np.array(self.summary)}
+        np.savez(file, allow_pickle=False, scores=self.scores, rows=self.rows, about=about, **texts)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        replace_file(path, file.getvalue())
+
 
 def context_scores(
     subject: Subject,
@@ -82,7 +94,7 @@ def context_scores(
         raise ModelError(f"{subject.name} is not causal: its tokens look ahead", given=subject.family.name)
     rows = maps.scores[0, :, : len(before)]
     settings = {**maps.settings, "separator": separator if isinstance(separator, str) else list(separator)}
-    words, said = _words(subject, before), _words(subject, after)
+    words, said = words_of(subject, before), words_of(subject, after)
     return ContextScores(rows.mean(0), words, rows, said, maps.block, settings)
 
 
@@ -99,7 +111,7 @@ def _ids(subject: Subject, *texts: str | Sequence[int]) -> list[list[int]]:
     return found
 
 
-def _words(subject: Subject, ids: Sequence[int]) -> tuple[str, ...]:
+def words_of(subject: Subject, ids: Sequence[int]) -> tuple[str, ...]:
     if subject.tokenizer is None:
         return tuple(str(token) for token in ids)
     return tuple(subject.tokenizer.decode([token]) for token in ids)

@@ -191,7 +191,7 @@ class Subject:
 
     def block_number(self, block: int) -> int:
         """A block counted from 0, where -1 may be the last; refuses what is none."""
-        if not isinstance(block, Integral) or not -self.depth <= block < self.depth:
+        if not isinstance(block, Integral) or isinstance(block, bool) or not -self.depth <= block < self.depth:
             raise SettingsError("no such block", given=block, accepted=f"{-self.depth} to {self.depth - 1}")
         return range(self.depth)[block]
 

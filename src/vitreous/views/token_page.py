@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 ROW = 4  # pictures of segments side by side
 TREES = 4  # pictures whose tree is drawn
+SAID = 4  # tokens of a text that are looked at
 READ = "Bright is what counts for the framed token: where more attention would raise it, followed back to the input."
 
 
@@ -52,6 +53,32 @@ def token_page(found: Sequence[TokenMaps], pictures: Sequence[Picture], tokens: 
     covered = [f"{object_mask(each.maps).mean():.0%} after block {each.block}" for each in found]
     said = f"Cut at 0.2, a token's map covers {', '.join(covered)} of a picture on average."
     return Page("Tokens", _overview(one, lede, numbers, "maps", said), (section,))
+
+
+def text_page(found: Sequence[TokenMaps], words: Sequence[Sequence[str]]) -> Page:
+    """Texts coloured by how much each word counts for a few of their tokens, the last among them, block by block."""
+    one = found[-1]
+    groups = []
+    for k, said in enumerate(words):
+        there = [place for place, token in enumerate(one.tokens) if token < len(said)]
+        chosen = [there[i] for i in np.unique(np.linspace(0, len(there) - 1, SAID + 1).round().astype(int))][-SAID:]
+        panels = tuple(_coloured(each, said, k, chosen) for each in found)
+        groups.append(Group(one.ids[k], panels))
+    sentence = "The redder a word, the more it counts for the token that is named under the text."
+    section = Section("maps", "What tokens stand for", sentence, tuple(groups), "Maps")
+    numbers = (Fact("tokens", str(len(one.tokens))), Fact("texts", str(len(one))), Fact("block", str(one.block)))
+    lede = f"What the tokens of {one.settings['subject']} are made of, after block {one.block}."
+    return Page("Tokens", _overview(one, lede, numbers, "maps", sentence), (section,))
+
+
+def _coloured(found: TokenMaps, words: Sequence[str], sample: int, places: Sequence[int]) -> Pictures:
+    tiles = []
+    for place in places:
+        token = found.tokens[place]
+        alt = f"words coloured by how much they count for token {token}, {words[token].strip()}"
+        picture = text_picture(words, found.maps[sample, place, : len(words)])
+        tiles.append(Tile(picture, alt, f"token {token}: {words[token].strip()}"))
+    return Pictures(f"after block {found.block}", tuple(tiles), 1)
 
 
 def segment_page(segments: Segments, pictures: Sequence[Picture]) -> Page:
@@ -99,4 +126,5 @@ def _overview(found: TokenMaps, lede: str, numbers: tuple[Fact, ...], section: s
     about = f"{settings['target']}, {settings['order']} order, own entry: {settings['own']}"
     said = tuple(Statement(text, section) for text in (first, *found.notes))
     model = Member(str(settings["subject"]), about, 0)
-    return Overview(lede, f"{len(found)} pictures", (model,), numbers, said, kind="tokens")
+    counted = f"{len(found)} {'texts' if found.grid is None else 'pictures'}"
+    return Overview(lede, counted, (model,), numbers, said, kind="tokens")
