@@ -282,7 +282,7 @@ def test_bad_input_is_refused_with_what_to_do():
     for wrong, match in (
         (values[:39], "not as many responses"),
         (np.ones_like(values), "every response is constant"),
-        (np.where(np.arange(10) == 3, np.nan, values), r"(?s)not finite.*1 of 10.*leave those columns out"),
+        (np.where(np.arange(10) == 3, np.nan, values), r"(?s)not finite.*1 of 10.*leave those columns out, of masks"),
         (values[:, 0], "image, response"),
     ):
         with pytest.raises(vt.SettingsError, match=match):
