@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 import time
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -233,6 +234,12 @@ def test_repeats_give_a_ceiling_by_region(tmp_path):
     assert rows["clean"]["R2"] > rows["noisy"]["R2"] and rows["clean"]["share"] == pytest.approx(
         rows["clean"]["R2"] / rows["clean"]["ceiling"]
     )
+    shares = alignment.score("clean", of_ceiling=True)["clean"]
+    np.testing.assert_allclose(shares, alignment.score("clean")["clean"] / alignment.ceiling[:5])
+    with pytest.raises(vt.SettingsError, match=r"(?s)no noise ceiling.*repeats"):
+        vt.align(models, None, values, **(QUICK | {"epochs": 1})).score(of_ceiling=True)
+    hopeless = replace(alignment, ceiling=np.where(np.arange(10) == 2, -0.1, alignment.ceiling))
+    assert np.isnan(hopeless.score(of_ceiling=True)["all"]).tolist() == [n == 2 for n in range(10)]
     alignment.save(tmp_path)
     np.testing.assert_array_equal(vt.ChannelAlign.load(tmp_path).ceiling, alignment.ceiling)
     assert "ceiling" not in vt.align(models, None, values, **(QUICK | {"epochs": 1})).records()[0]
