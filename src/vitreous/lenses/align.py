@@ -7,11 +7,11 @@
     β, ε       head, bias    width response     from the mean over slots and patches to responses, eq. 2
     B_i        in_response_space  … response    V'_i β: what each patch adds to each response
 
-The maps are learned from responses of a brain (or any other (image, response) matrix): L1 response loss (eq. 9), plus
-λ_eigen times the eigen-constraint (eq. 5, in the focal form of eq. 8), λ_zero times eq. 6, λ_cov times eq. 7. The sum
-is eq. 10; all terms are in `align_training.py`. Responses are brought to mean 0 and deviation 1 for training and back
-afterwards. Where the paper is silent: Adam, 10 % of the images held out to stop early, the weights of the best epoch
-are kept.
+The maps are learned from responses of a brain (or any other (image, response) matrix): L1 response loss (eq. 9, as a
+mean), plus λ_eigen times the eigen-constraint (eq. 5, in the focal form of eq. 8), λ_zero times eq. 6, λ_cov times
+eq. 7. The sum is eq. 10; all terms are in `align_training.py`. Responses are brought to mean 0 and deviation 1 for
+training and back afterwards. Where the paper is silent: Adam, 10 % of the images held out to stop early, the weights
+of the best epoch are kept.
 """
 
 from __future__ import annotations
