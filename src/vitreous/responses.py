@@ -38,7 +38,7 @@ class Responses:
             raise SettingsError(
                 "some responses are not finite",
                 given=f"{bad} of {values.shape[1]}",
-                remedy="leave those columns out: Responses(values[:, np.isfinite(values).all(0)])",
+                remedy="leave those columns out, of masks and repeats too: values[:, np.isfinite(values).all(0)]",
             )
         object.__setattr__(self, "values", values)
         object.__setattr__(self, "rois", {name: self._mask(name, mask) for name, mask in self.rois.items()})

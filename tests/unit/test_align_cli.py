@@ -35,12 +35,18 @@ def stores(tmp_path_factory):
 def test_align_then_cut_in_its_space(stores, tmp_path):
     repeats = np.random.default_rng(0).standard_normal((10, 3, 4))
     values = repeats.mean(1)
-    np.savez(tmp_path / "answers.npz", responses=values, repeats=repeats, **{"roi.V1": np.arange(4) < 2})
+    np.savez(
+        tmp_path / "answers.npz",
+        responses=values,
+        repeats=repeats,
+        **{"roi.V1": np.arange(4) < 2, "roi.V9": np.arange(4) > 9},
+    )
     words = ["--responses", tmp_path / "answers.npz", "--out", tmp_path / "aligned", "--epochs", 2, "--width", 16]
     code, text = call("align", *stores, *words, "--data", "scenes:10", "--json")
     assert code == 0, text
     facts = json.loads(text)
-    assert facts["layers"] == 4 and set(facts["held-out R2"]) == {"all", "V1"}
+    assert facts["layers"] == 4 and set(facts["held-out R2"]) == set(facts["noise ceiling"]) == {"all", "V1", "V9"}
+    assert facts["held-out R2"]["V9"] is None is facts["noise ceiling"]["V9"]  # JSON knows no NaN
     assert vt.ChannelAlign.load(tmp_path / "aligned").ceiling.shape == (4,)
     html = (tmp_path / "aligned" / "report.html").read_text()
     _parsed(html)
@@ -62,6 +68,8 @@ def test_align_then_cut_in_its_space(stores, tmp_path):
     assert facts["nodes"] == 4 * 10 * 64 and facts["method"] == "exact"
     assert {"report.html", "run.json", "mosaic.png", "plane.npy", "spectral.json"} <= set(facts["files"])
     assert (out / "mosaic.png").read_bytes()[:4] == b"\x89PNG"
+    code, text = call("ncut", *stores, *words, "--method", "paper", "--landmarks", 300, "--neighbours", 9, "--json")
+    assert (json.loads(text)["n_sample"], json.loads(text)["k"]) == (300, 9)
     found = vt.Atlas.load(out)
     assert found.spectral.settings["channels"] == 16 and len(found) == facts["nodes"] and len(found.ids) == 10
     assert found.spectral.grid("bundled:scenes-text", "blocks.4.attn.out") == (8, 8)

@@ -49,6 +49,9 @@ def test_colours_fill_the_cube_and_do_not_depend_on_the_order_of_nodes():
     turned = np.random.default_rng(1).permutation(500)
     np.testing.assert_array_equal(vt.colors(placed[turned]), shades[turned])
     assert vt.colors(np.ones((4, 3))).shape == (4, 3)  # all in one place
+    for broken in (lambda: vt.colors(np.full((5, 3), np.nan)), lambda: vt.concepts(np.full((5, 3), np.nan), 2)):
+        with pytest.raises(vt.SettingsError, match="coordinates are finite numbers"):
+            broken()
     with pytest.raises(vt.SettingsError, match="three dimensions"):
         vt.colors(placed[:, :2])
 
@@ -106,9 +109,9 @@ def test_transitions_are_shares_of_patches():
     np.testing.assert_array_equal(vt.transitions(before, after), [[0.25, 0.5], [0, 1], [np.nan, np.nan]])
     kept = np.array([1, 1, 0, 0, 0, 0], bool)
     np.testing.assert_array_equal(vt.transitions(before, after, kept)[0], [0.5, 0.5])
-    for wrong in ({"after": after[:, :5]}, {"mask": kept[:3]}):
+    for wrong in ({"layer_b": after[:, :5]}, {"mask": kept[:3]}):
         with pytest.raises(vt.SettingsError):
-            vt.transitions(**({"before": before, "after": after} | wrong))
+            vt.transitions(**({"layer_a": before, "layer_b": after} | wrong))
 
 
 def test_trajectories_follow_a_patch_through_the_layers(tmp_path):

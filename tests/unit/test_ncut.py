@@ -137,6 +137,27 @@ def test_identical_nodes_and_zero_nodes_do_no_harm():
     np.testing.assert_allclose(found.eigenvectors[0], found.eigenvectors[1], atol=1e-6)
 
 
+@pytest.mark.parametrize("method", ["exact", "low_rank", "paper"])
+def test_two_identical_nodes_have_one_place_by_every_route(method):
+    rows, _ = planted(60)
+    rows[1] = rows[0]
+    found = vt.ncut(rows, 5, method=method, n_sample=None if method == "exact" else 30, k=7)
+    assert found.eigenvectors.shape == (60, 5) and np.isfinite(found.eigenvectors).all()
+    np.testing.assert_allclose(found.eigenvectors[0], found.eigenvectors[1], atol=1e-6)
+
+
+def test_a_graph_of_too_low_a_rank_is_refused_instead_of_cut_short():
+    rows = np.ones((40, 8), np.float32)
+    with pytest.raises(vt.SettingsError, match=r"(?s)too alike.*5 eigenvectors, a graph of rank 1.*n_sample"):
+        vt.ncut(rows, 5, method="low_rank", n_sample=20)
+    assert vt.ncut(rows, 5).eigenvectors.shape == (40, 5)
+
+
+def test_no_new_nodes_have_no_places_and_settings_say_how_many_neighbours_there_were():
+    found = vt.ncut(planted(60)[0], 5, method="paper", n_sample=30, k=100)
+    assert found.transform(np.zeros((0, 24))).shape == (0, 5) and found.settings["k"] == 30
+
+
 def test_reading_ahead_changes_nothing_and_hands_on_errors():
     def parts():
         yield from (np.full(2, n) for n in range(3))
@@ -259,6 +280,9 @@ def test_bad_input_is_refused_with_what_to_do():
     ):
         with pytest.raises(vt.SettingsError, match=match):
             vt.ncut(rows, **wrong)
+    found = vt.ncut(rows, 3)
+    with pytest.raises(vt.SettingsError, match=r"(?s)new nodes are not finite.*\(2, 24\)"):
+        found.transform(np.full((2, 24), np.inf))
     rows[3, 0] = np.nan
     for method in ("exact", "low_rank"):
         with pytest.raises(vt.SettingsError, match=r"(?s)not finite.*row 3"):

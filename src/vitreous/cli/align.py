@@ -29,6 +29,8 @@ def ncut(
     sites: Sites = "blocks.*.attn.out",
     eigenvectors: Annotated[int, typer.Option(min=2)] = 20,
     method: Annotated[str, typer.Option(help="auto, exact, low_rank or paper.")] = "auto",
+    landmarks: Annotated[int | None, typer.Option(help="Nodes of low_rank (512) or m of paper (10,000).")] = None,
+    neighbours: Annotated[int, typer.Option(min=1, help="K of paper.")] = 100,
     alignment: Annotated[str | None, typer.Option(help="Folder of `vitreous align`: cut in its space.")] = None,
     data: Annotated[str | None, typer.Option(help="The pictures that were recorded, to be shown.")] = None,
     shown: Annotated[int, typer.Option(help="Pictures on the page.", min=1)] = 4,
@@ -45,11 +47,13 @@ def ncut(
         pictures = _pictures(data, opened, seed)
         read = None if alignment is None else vt.ChannelAlign.load(alignment).transform
         wanted: dict[str, Any] = {"sites": sites, "method": method, "read": read, "seed": seed, "device": device}
+        wanted |= {"n_sample": landmarks, "k": neighbours}
         spectral = vt.ncut(opened, eigenvectors, progress=sys.stderr.isatty(), **wanted)
         found = vt.atlas(spectral, ids=next(iter(opened.values())).ids, n_sample=sample, seed=seed)
         page = vt.cut_report(found, out, images=pictures, stores=opened, shown=shown)
     files = sorted(path.name for path in page.parent.iterdir())
     facts = {"nodes": len(spectral), "method": spectral.method, "models": list(opened), "folder": str(out)}
+    facts |= {name: spectral.settings[name] for name in ("n_sample", "k")}
     facts |= {"eigenvalues": [round(float(value), 5) for value in spectral.eigenvalues], "files": files}
     said = f"{len(spectral):,} patches of {', '.join(opened)}, {spectral.method}"
     say(facts, f"{said}\nreport: {page.resolve()}", as_json)
@@ -64,6 +68,8 @@ def align(
     data: Annotated[str | None, typer.Option(help="The pictures that were recorded; their masks are scored.")] = None,
     width: Annotated[int, typer.Option(min=1, help="Channels of the shared space.")] = 256,
     lambda_eigen: Annotated[float, typer.Option(help="Weight of the eigen-constraint.")] = 1.0,
+    lambda_zero: Annotated[float, typer.Option(help="Weight of zero-centred channels.")] = 0.01,
+    lambda_cov: Annotated[float, typer.Option(help="Weight of the covariance of channels.")] = 0.01,
     predict: Annotated[
         str, typer.Option(help="together: the mean of all layers, as in the paper; or alone.")
     ] = "together",
@@ -80,10 +86,13 @@ def align(
         pictures = _pictures(data, opened, seed)
         found = vt.align(
             opened,
+            pictures,
             answers,
             sites=sites,
             width=width,
             lambda_eigen=lambda_eigen,
+            lambda_zero=lambda_zero,
+            lambda_cov=lambda_cov,
             predict=predict,
             epochs=epochs,
             out=out,
@@ -94,9 +103,17 @@ def align(
         page = vt.align_report(
             found, out, stores=opened, images=pictures, responses=answers, progress=sys.stderr.isatty()
         )
-    score = {name: round(value, 4) for name, value in found.means().items()}
-    facts = {"folder": str(out), "layers": len(found.slots), "epochs": len(found.log), "held-out R2": score}
+    rows = {row["region"]: row for row in found.records()}
+    facts = {"folder": str(out), "layers": len(found.slots), "epochs": len(found.log)}
+    facts["held-out R2"] = {name: _digits(row["R2"]) for name, row in rows.items()}
+    if found.ceiling is not None:
+        facts["noise ceiling"] = {name: _digits(row["ceiling"]) for name, row in rows.items()}
     say(facts, f"{found!r}\nreport: {page.resolve()}", as_json)
+
+
+def _digits(value: float) -> float | None:
+    """None where there is no number: a region without responses, or with constant ones."""
+    return round(value, 4) if np.isfinite(value) else None
 
 
 def _open(folders: list[str]) -> dict[str, Store]:

@@ -31,6 +31,12 @@ def _rows(spectral: Spectral | np.ndarray) -> np.ndarray:
     return unit_length(vectors)
 
 
+def _finite(placed: np.ndarray) -> np.ndarray:
+    if not np.isfinite(placed).all():
+        raise SettingsError("coordinates are finite numbers", given=f"{placed.shape}, some are not")
+    return placed
+
+
 def _sampled(rows: np.ndarray, n_sample: int, least: int, seed: int) -> np.ndarray:
     whole(least, n_sample=n_sample)
     whole(0, seed=seed)
@@ -75,7 +81,7 @@ def spectral_tsne(
 
 def colors(placed: np.ndarray) -> np.ndarray:
     """Coordinates (node, 3) -> uint8 (node, 3), the RGB cube; nodes that lie together have one colour everywhere."""
-    placed = np.asarray(placed, np.float64)
+    placed = _finite(np.asarray(placed, np.float64))
     if placed.ndim != 2 or placed.shape[1] != 3:
         raise SettingsError("colours need three dimensions", given=placed.shape, remedy="vt.spectral_tsne(…, dims=3)")
     low, high = np.quantile(placed, [OUTSIDE, 1 - OUTSIDE], axis=0)
@@ -168,7 +174,7 @@ def concepts(
     whole(0, seed=seed)
     if radius is not None and not is_number(radius):
         raise SettingsError("radius is a number", given=radius)
-    placed = np.asarray(placed, np.float32)
+    placed = _finite(np.asarray(placed, np.float32))
     if placed.ndim != 2 or count > len(placed):
         raise SettingsError("concepts are chosen among nodes", given=f"{count} of {placed.shape}")
     centres = farthest_points(placed, count, seed)
@@ -218,14 +224,14 @@ def trajectories(spectral: Spectral, placed: np.ndarray, model: str) -> np.ndarr
     return np.stack(parts)
 
 
-def transitions(before: Any, after: Any, mask: np.ndarray | None = None) -> np.ndarray:
+def transitions(layer_a: Any, layer_b: Any, mask: np.ndarray | None = None) -> np.ndarray:
     """(concept, concept): of the patches in concept A of one layer, the share that is in concept B of the other.
 
-    `before` and `after` are bool (concept, patch), members of the same patches at two layers; `mask` (patch,) keeps
+    `layer_a` and `layer_b` are bool (concept, patch), members of the same patches at two layers; `mask` (patch,) keeps
     some, such as those on objects. A row without patches is not a number; spheres may leave patches out, so that a row
     need not sum to one.
     """
-    a, b = np.asarray(before, bool), np.asarray(after, bool)
+    a, b = np.asarray(layer_a, bool), np.asarray(layer_b, bool)
     if a.ndim != 2 or b.ndim != 2 or a.shape[1] != b.shape[1]:
         raise SettingsError("members of the same patches at two layers", given=f"{a.shape} and {b.shape}")
     if mask is not None:

@@ -103,7 +103,7 @@ class Spectral(Finding):
         second = min(1, len(self.eigenvalues) - 1)
         return [(" ".join(s), heat(self.of(*s)[0, :, second].reshape(self.grids[s]))) for s in slots]
 
-    def transform(self, features: np.ndarray) -> np.ndarray:
+    def transform(self, new: np.ndarray) -> np.ndarray:
         """(…, channel) of new nodes -> (…, eigenvector)."""
         if self._place is None:
             raise SettingsError(
@@ -114,15 +114,17 @@ class Spectral(Finding):
             )
         import torch
 
-        given = np.asarray(features)
+        given = np.asarray(new)
         if given.ndim < 2 or given.shape[-1] != self.settings["channels"]:
             raise SettingsError(
                 "new nodes have other channels", given=given.shape, accepted=f"(…, {self.settings['channels']})"
             )
+        if not np.isfinite(given).all():
+            raise SettingsError("some new nodes are not finite", given=given.shape, remedy="leave them out")
         rows = torch.from_numpy(np.ascontiguousarray(given.reshape(-1, given.shape[-1]), np.float32))
         device = self.settings["device"]
         parts = [self._place(part.to(device)).cpu() for part in rows.split(PIECE)]
-        return torch.cat(parts).numpy().reshape(*given.shape[:-1], -1) if parts else np.zeros((0, 0), np.float32)
+        return torch.cat(parts).numpy().reshape(*given.shape[:-1], len(self.eigenvalues))
 
     def save(self, folder: str | Path) -> Path:
         """Eigenvectors as `.npy`, the rest as JSON; and what `transform` needs, but for the method "paper" and for an
@@ -225,6 +227,7 @@ def ncut(
     chosen = ("exact" if count <= EXACT else "low_rank") if method == "auto" else method
     weigh = _affinity(affinity)
     sample = _sample(count, n_eig, n_sample, chosen)
+    k = min(k, sample or k)
 
     def pieces() -> Iterator[Tensor]:
         with tqdm(total=count, desc="ncut", unit="node", disable=not progress, delay=1) as bar:
@@ -232,7 +235,7 @@ def ncut(
                 yield torch.from_numpy(piece).to(where)
                 bar.update(len(piece))
 
-    cut = _checked_cut(affinity, chosen, nodes, pieces, n_eig, sample, k, weigh, seed, where)
+    cut = _checked_cut(affinity, n_eig, chosen, nodes, pieces, sample, k, weigh, seed, where)
     settings = {"method": chosen, "n_sample": sample, "k": k if chosen == "paper" else None, "seed": seed}
     settings |= {"affinity": affinity if isinstance(affinity, str) else "own", "channels": nodes.channels}
     settings |= {"device": str(where), "read": read is not None}
@@ -287,27 +290,33 @@ def _sample(count: int, n_eig: int, n_sample: int | None, method: str) -> int | 
     return min(count, n_sample or max(least, LANDMARKS if method == "low_rank" else PAPER_SAMPLE))
 
 
-def _checked_cut(given: Any, *how: Any) -> Cut:
+def _checked_cut(given: Any, n_eig: int, *how: Any) -> Cut:
     from vitreous.kernels.ncut import NoKernelError
 
     try:
-        cut = _cut(*how)
+        cut = _cut(n_eig, *how)
     except NoKernelError as error:
         raise SettingsError(
             "this affinity is no kernel: it has large negative eigenvalues",
             given=given,
             remedy="method='paper', or 'exact' for few nodes",
         ) from error
+    if cut.vectors.shape[1] < n_eig:
+        raise SettingsError(
+            "nodes and landmarks are too alike for so many eigenvectors",
+            given=f"{n_eig} eigenvectors, a graph of rank {cut.vectors.shape[1]}",
+            remedy="fewer eigenvectors, a larger n_sample, or method='exact' for few nodes",
+        )
     if callable(given) and not bool(cut.vectors.isfinite().all()):
         raise SettingsError("this affinity leaves nodes without neighbours", given=given)
     return cut
 
 
 def _cut(
+    n_eig: int,
     method: str,
     nodes: Nodes,
     pieces: Callable[[], Iterator[Tensor]],
-    n_eig: int,
     sample: int | None,
     k: int,
     affinity: Callable[[Tensor], Tensor],

@@ -65,12 +65,23 @@ class ChannelAlign(Finding):
         """B_i of section 2.1: (…, channel) -> (…, response), what each patch adds; their mean and the bias predict."""
         return self.transform(features, model, layer) @ self.head
 
-    def score(self, rois: str | Sequence[str] | None = None) -> dict[str, np.ndarray]:
-        """R² on the held-out images, (response,) of every region and of `all`; of one region or some, if asked for."""
+    def score(self, rois: str | Sequence[str] | None = None, *, of_ceiling: bool = False) -> dict[str, np.ndarray]:
+        """R² on the held-out images, (response,) of every region and of `all`; of one region or some, if asked for.
+
+        With `of_ceiling` the share of each response's noise ceiling, not a number where nothing could be explained;
+        for responses with repeats.
+        """
         from vitreous.evidence.responses import explained
 
         rois = [rois] if isinstance(rois, str) else rois
         r2 = explained(self.measured, self.predicted)
+        if of_ceiling:
+            if self.ceiling is None:
+                raise SettingsError(
+                    "there is no noise ceiling: the responses had no repeats",
+                    remedy="vt.Responses(values, rois, repeats)",
+                )
+            r2 = r2 / np.where(self.ceiling > 0, self.ceiling, np.nan)
         regions = {"all": np.ones(len(r2), bool), **self.rois}
         if unknown := sorted(set(rois or ()) - set(regions)):
             raise SettingsError("no such regions", given=unknown, accepted=sorted(regions))
