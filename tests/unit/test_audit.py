@@ -211,6 +211,23 @@ def test_proposed_groups_of_a_map_follow_the_corner(planted):
             finding.propose_groups(concepts=wrong)
 
 
+def test_all_alarms_together_show_the_corner(planted, tmp_path):
+    subject, _, _ = planted
+    images, corner = pictures(160, 8, cue=0.7)
+    sites = ["blocks.0.mlp.out", "blocks.1.mlp.out"]
+    sweep = vt.audit_sites(subject, images, sites, masks="masks", split=False, confirm=0, **QUICK)
+    slow = np.zeros(160)
+    for site, row in sweep.alarms:
+        slow += sweep[site].suspected[:, sweep[site].rows.index(row)] * (1 if row.target == 1 else -1)
+    together = sweep.together(1)
+    np.testing.assert_allclose(together, slow, atol=1e-5)
+    np.testing.assert_allclose(sweep.together(0), -slow, atol=1e-5)
+    assert corner[np.argsort(-together)[:20]].all() and not corner[np.argsort(together)[:20]].any()
+    assert "All alarms together" in vt.audit_report(sweep, tmp_path, shown=1).read_text()
+    with pytest.raises(vt.SettingsError, match="no such class"):
+        sweep.together(2)
+
+
 def test_a_table_says_what_was_lost():
     old, new = np.array([[2.0, 0], [2, 0], [0, 2], [2, 0]]), np.array([[0.0, 2], [2, 0], [0, 2], [0, 2]])
     table = BeforeAfter.of(old, new, np.array([0, 0, 1, 1]), ("a", "b"), None)

@@ -175,6 +175,7 @@ class _Job:
             levels=levels[order],
             activations=whole.activations[:, order],
             effects=effects[:, order, at],
+            suspected=evidence.effects[:, order, at],
             labels=y,
             ids=self.images.ids,
             groups=evidence.groups,

@@ -79,7 +79,8 @@ class AuditFinding(Finding):
     (the object is painted over), "between groups" (of one class), or "the whole picture", where a shortcut and a cause
     cannot be told apart.
     `every` part of the layer, tested or not, class by class and group by group.
-    `activations`, `effects` (picture, row): what each part gives, and what it adds to its class. `controls`: alarms
+    `activations`, `effects` (picture, row): what each part gives, and what it adds to its class; `suspected` is the
+    latter where suspicion was measured, with the object painted over if there were masks. `controls`: alarms
     with shuffled labels, the largest suspicion of random sub-units and of undivided units. `levels` (row, kind).
     """
 
@@ -92,6 +93,7 @@ class AuditFinding(Finding):
     levels: np.ndarray
     activations: np.ndarray
     effects: np.ndarray
+    suspected: np.ndarray
     labels: np.ndarray
     ids: tuple[str, ...]
     groups: np.ndarray | None
@@ -206,6 +208,7 @@ class AuditFinding(Finding):
         about |= {"settings": dict(self.settings), "head": None if self.head is None else self.head.kind}
         arrays = {"owner": self.parts.owner, "weight": self.parts.weight, "bias": self.parts.bias}
         arrays |= {"levels": self.levels, "activations": self.activations, "effects": self.effects}
+        arrays |= {"suspected": self.suspected}
         arrays |= {"labels": self.labels} | {f"every_{name}": vars(self.every)[name] for name in TABLES}
         about |= {"exact": self.every.exact, "groups": list(self.every.groups)}
         if self.groups is not None:
@@ -231,7 +234,8 @@ class AuditFinding(Finding):
             said = {name: about[name] for name in ("site", "basis", "accuracy", "controls", "layer", "settings")}
             said["controls"] = _numbers(said["controls"])
             said["overall"] = None if about["overall"] is None else Overall(**about["overall"])
-            kept: dict[str, Any] = {name: arrays[name] for name in ("levels", "activations", "effects", "labels")}
+            numbers = ("levels", "activations", "effects", "suspected", "labels")
+            kept: dict[str, Any] = {name: arrays[name] for name in numbers}
             kept |= {"groups": arrays.get("groups")}
             tables = {name: arrays[f"every_{name}"] for name in TABLES}
             every = EveryPart(tuple(about["classes"]), tuple(about["groups"]), about["exact"], **tables)
