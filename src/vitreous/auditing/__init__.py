@@ -80,11 +80,10 @@ def audit(
     part, which a shortcut and a cause share: `finding.basis` says so.
 
     `disentanglement` is made here from the same pictures if there is none; `split=False` audits whole units. Of
-    `tested` parts the first `confirm` are taken out for real; `finding.every` tells of all parts by class.
-    `labels` are `vt.label`'s; `structure` names mates.
+    `tested` parts the first `confirm` are taken out for real. `labels` are `vt.label`'s; `structure` names mates.
 
     >>> finding = vt.audit(subject, images, masks="masks")
-    >>> finding.alarms, finding.switch_off().effect
+    >>> finding.alarms, finding.every, finding.switch_off().effect
     """
     _check(subject, tested, confirm, repeats, alpha, seed)
     read, seen = open_head(subject, head, images, train, targets, seed)
