@@ -222,7 +222,8 @@ def test_all_alarms_together_show_the_corner(planted, tmp_path):
     together = sweep.together(1)
     np.testing.assert_allclose(together, slow, atol=1e-5)
     np.testing.assert_allclose(sweep.together(0), -slow, atol=1e-5)
-    assert corner[np.argsort(-together)[:20]].all() and not corner[np.argsort(together)[:20]].any()
+    order = np.argsort(-together)
+    assert corner[order[:20]].mean() >= 0.9 and corner[order[-20:]].mean() <= 0.1  # of all it is half
     assert "All alarms together" in vt.audit_report(sweep, tmp_path, shown=1).read_text()
     with pytest.raises(vt.SettingsError, match="no such class"):
         sweep.together(2)
