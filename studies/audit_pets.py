@@ -11,6 +11,7 @@ boxes.
 
 from __future__ import annotations
 
+import textwrap
 import time
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -293,7 +294,27 @@ def written(rows: list[dict[str, Any]]) -> list[str]:
         some = [row for row in rows if row["model"] == name]
         if some:
             lines += [f"## {name}, {len(some)} seeds", "", *table(some), "", *cams(some), ""]
-    return lines
+    return [*lines, "## Verdict", "", *verdict(rows), ""]
+
+
+def verdict(rows: list[dict[str, Any]]) -> list[str]:
+    """Counts and means over all models and seeds."""
+    kinds = ("sub-units", "units", "dictionary")
+    alarms, right = (
+        {kind: sum(bool(row[kind][what]) for row in rows) for kind in kinds} for what in ("alarms", "right")
+    )
+    lying = {way: f"{np.mean([row[way]['lying'] for row in rows]):.2f}" for way in WAYS}
+    words = (
+        f"The audit of parts fails here. It raises an alarm in {alarms['sub-units']} of {len(rows)} audits with "
+        f"sub-units and in {alarms['units']} with undivided units, the first part is the box in {right['sub-units']} "
+        f"and {right['units']}, and so nothing is switched off. Features of a dictionary raise one in "
+        f"{alarms['dictionary']} of {len(rows)}, the first is the box in {right['dictionary']}, and where the box lies "
+        f"accuracy goes from {lying['nothing']} to {lying['dictionary']}. Grad-CAM's energy off the animal does not "
+        "tell the probe that takes the shortcut from one that does not. A probe that is trained again has "
+        f"{lying['no boxes']} there, or {lying['coin']} with boxes by lot. What does find the box is an audit of "
+        "places, with all of these beside it: [audit_pets_places.md](audit_pets_places.md)."
+    )
+    return textwrap.wrap(words, 119)
 
 
 def table(some: list[dict[str, Any]]) -> list[str]:

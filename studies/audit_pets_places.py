@@ -9,6 +9,7 @@ the audited half; accuracies are of the other half. Nobody is told of boxes, onl
 
 from __future__ import annotations
 
+import json
 import textwrap
 import time
 from pathlib import Path
@@ -19,7 +20,7 @@ import torch
 from sklearn.metrics import roc_auc_score
 
 import vitreous as vt
-from audit_pets import BOX, DRAWS, MODELS, SHOWN, Case, accuracies, case, opened, spread
+from audit_pets import BOX, DRAWS, MODELS, SHOWN, WAYS, Case, accuracies, case, opened, spread
 from audit_pets_inputs import NONE, SIDE, Pets, halves, probe
 from audit_pets_runs import RESULTS, Study
 from vitreous.auditing.heads import outputs_of
@@ -135,15 +136,15 @@ def written(rows: list[dict[str, Any]]) -> list[str]:
         f"Boxes of {BOX} of {SIDE} pixels. Accuracies are of both species alike (0.5 is chance); each cell is the mean",
         "over seeds with the smallest and largest; p-values are in the order of seeds. The layer, the settings and the",
         f"order of the tests (after a false alarm without it) were settled on seeds {SETTLED[0]} and {SETTLED[1]},",
-        "where the measured half had been seen too; the others were run once. Units, sub-units, features, Grad-CAM and",
-        "retrained probes are in [audit_pets.md](audit_pets.md). Data in `audit_pets_places.json`.",
+        "where the measured half had been seen too; the others were run once. More of units, sub-units, features,",
+        "Grad-CAM and retrained probes is in [audit_pets.md](audit_pets.md). Data in `audit_pets_places.json`.",
         "",
     ]
     for name in MODELS:
         some = [row for row in rows if row["model"] == name]
         if some:
             seeds = ", ".join(str(row["seed"]) for row in some)
-            lines += [f"## {name}, seeds {seeds}", "", *table(some), "", *told(some), ""]
+            lines += [f"## {name}, seeds {seeds}", "", *table(some), "", *told(some), "", *against(some), ""]
     return [*lines, "## Verdict", "", *verdict(rows), ""]
 
 
@@ -230,6 +231,35 @@ def gap(found: dict[str, float]) -> float:
 def by_lot(found: dict[str, float]) -> float:
     """Accuracy where the box says nothing."""
     return (found["truthful"] + found["lying"]) / 2
+
+
+def against(some: list[dict[str, Any]]) -> list[str]:
+    """Everything that was tried, on the seeds that both studies have: the same probes and the same pictures."""
+    name, file = some[0]["model"], RESULTS / "audit_pets.json"
+    every = json.loads(file.read_text())["rows"] if file.exists() else []
+    others = {row["seed"]: row for row in every if row["model"] == name}
+    both = [row for row in some if row["seed"] in others]
+    if not both:
+        return []
+    peers = [others[row["seed"]] for row in both]
+    ways: dict[str, list[dict[str, Any]]] = {WAYS["nothing"]: [row["nothing"] for row in both]}
+    ways["places switched off"] = [row["off"] | {"alarms": int(row["shortcut"]["alarm"])} for row in both]
+    ways |= {words: [row[key] for row in peers] for key, words in WAYS.items() if key != "nothing"}
+    lines = [
+        f"Against everything else, seeds {', '.join(str(row['seed']) for row in both)}, the same probes and pictures:"
+    ]
+    lines += ["", "|  | truthful box | no box | lying box | truthful minus lying | a box by lot | with an alarm |"]
+    lines += ["| --- " * 7 + "|"]
+    for words, found in ways.items():
+        cells = [spread([one[what] for one in found]) for what in SHOWN]
+        cells += [spread([of(one) for one in found]) for of in (gap, by_lot)]
+        cells += [f"{sum(one['alarms'] > 0 for one in found)} of {len(found)}" if "alarms" in found[0] else ""]
+        lines.append(f"| {words} | " + " | ".join(cells) + " |")
+    cam = spread([row["cam"]["auc"] for row in peers])
+    words = (
+        f"Grad-CAM's energy off the animal tells these probes from those without boxes with an AUC of {cam}; there is "
+    )
+    return [*lines, "", *textwrap.wrap(f"{words}nothing to switch off.", 119)]
 
 
 def told(some: list[dict[str, Any]]) -> list[str]:

@@ -16,7 +16,7 @@ from vitreous.provenance import replace_file, start_run
 from vitreous.render import to_png
 from vitreous.report import write_report
 from vitreous.views.alignment_page import AlignLook, alignment_page
-from vitreous.views.audit_cards import part_cards
+from vitreous.views.audit_cards import part_cards, together_card
 from vitreous.views.audit_page import PATCH, AuditLook, audit_page
 from vitreous.views.cut_page import Look, cut_page
 from vitreous.views.dictionaries import (
@@ -331,6 +331,8 @@ def audit_report(
     first = sorted(sweep.rows, key=lambda pair: not pair[1].alarm)[:shown]
     with start_run(out, "audit", said, seeds={"seed": int(one.settings.get("seed", 0))}, inputs=inputs) as run:
         cards = part_cards(sweep, first)
+        if len(sweep.alarms) > 1:
+            cards = (together_card(sweep), *cards)
         if patch is None and sweep.alarms:
             patch = found.switch_off()
         for finding in sweep.findings:

@@ -8,12 +8,14 @@ import numpy as np
 import torch
 
 
-def lost_without(subject, read, layer, parts, levels, x, prefix):
-    """(picture, part, class): log-odds that are lost when a part is put at its level, one pass of the model a part."""
+def lost_without(subject, read, layer, parts, levels, x, prefix, of_logits=False):
+    """(picture, part, class): log-odds, or logits, that are lost when a part is put at its level, one pass a part."""
 
     def odds():
         with torch.no_grad():
             logits = read(subject(x)).double().numpy()
+        if of_logits:
+            return logits
         found = np.empty_like(logits)
         for c in range(logits.shape[1]):
             others = np.delete(logits, c, 1)

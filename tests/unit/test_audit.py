@@ -11,7 +11,7 @@ from corner_network import network, pictures, trained
 from tests.reference.audit import every_exchange, lost_without, mates
 
 import vitreous as vt
-from vitreous.auditing import _parts
+from vitreous.auditing import BeforeAfter, _parts
 from vitreous.auditing.effects import Parts, measure
 from vitreous.auditing.heads import Head
 from vitreous.auditing.ranking import OUTSIDE, Evidence, Setting, rank
@@ -45,6 +45,25 @@ def test_effects_on_a_linear_way_are_what_is_lost_without_the_part():
     x = subject.inputs([picture.image for picture in images])
     slow = lost_without(subject, head.read, layer, parts, levels, x, 1)
     np.testing.assert_allclose(found.beyond(levels), slow, atol=2e-5)
+    logits = lost_without(subject, head.read, layer, parts, levels, x, 1, of_logits=True)
+    np.testing.assert_allclose(found.added(levels), logits, atol=2e-5)
+    assert found.linear
+
+
+def test_contributions_to_three_classes_are_what_is_really_lost_where_the_way_is_linear():
+    images, _ = pictures(24, 0)
+    arrays = np.stack([np.asarray(picture.image) for picture in images])
+    three = vt.ImageSet.from_arrays(arrays, labels=np.arange(24) % 3, classes=["a", "b", "c"])
+    asked = {"split": False, "tested": 6, "confirm": 6} | QUICK
+    net = network(3, final_norm=False)
+    net.blocks[-1].mlp.fc2.weight.data *= 1000
+    finding = vt.audit(vt.wrap(net), three, **asked)
+    at = [row.id for row in finding.rows]
+    assert finding.every.exact and len(finding.every) == 32
+    np.testing.assert_allclose(finding.every.contributions[at], finding.every.taken_out[at], atol=2e-5)
+    assert np.abs(finding.every.contributions[at]).max() > 5e-3
+    elsewhere = vt.audit(vt.wrap(network(3)), three, **asked | {"confirm": 0})
+    assert not elsewhere.every.exact and np.isnan(elsewhere.every.taken_out).all()
 
 
 @pytest.mark.parametrize("settings", [{}, {"global_pool": "avg", "class_token": False}])
@@ -60,6 +79,7 @@ def test_effects_elsewhere_are_so_to_first_order(settings):
     x = subject.inputs([picture.image for picture in images])
     slow = lost_without(subject, head.read, layer, parts, levels, x, prefix)
     assert np.corrcoef(found.beyond(levels).ravel(), slow.ravel())[0, 1] > 0.99
+    assert not found.linear
 
 
 def test_exchanges_agree_with_all_of_them():
@@ -156,6 +176,16 @@ def test_groups_stand_in_for_masks(planted):
     assert finding.basis == "between groups" and finding.alarms
     assert abs(finding.rows[0].group_selectivity - 0.5) > 0.2
     assert "worst group" in str(finding.switch_off(finding.rows[:1]).effect)
+    every, row = finding.every, finding.rows[0]
+    assert every.groups == ("corner", "none") and len(every) == 32 and every.classes == ("dark", "light")
+    active = finding.activations[:, 0]
+    for names, told in ((finding.labels.astype(str), every.selectivity), (finding.groups, every.by_group)):
+        for k, name in enumerate(np.unique(names)):
+            with_it, without = active[names == name], active[names != name]
+            slow = np.mean(np.sign(with_it[:, None] - without)) / 2 + 0.5
+            assert told[row.id, k] == pytest.approx(slow, abs=1e-6)
+    assert every.agreement[row.id, row.target] == row.agreement and row.agreement > 0
+    assert {"class", "group", "agreement"} <= set(every.to_pandas().columns)
 
 
 def test_proposed_groups_follow_the_corner(planted):
@@ -164,6 +194,48 @@ def test_proposed_groups_follow_the_corner(planted):
     finding = vt.audit(subject, images, masks="masks", split=False, confirm=0, **QUICK)
     agree = ((finding.propose_groups() == "with") == corner).mean()
     assert max(agree, 1 - agree) > 0.8
+
+
+def test_proposed_groups_of_a_map_follow_the_corner(planted):
+    subject, _, _ = planted
+    images, corner = pictures(160, 8, cue=0.7)
+    finding = vt.audit(subject, images, masks="masks", split=False, confirm=0, **QUICK)
+    with vt.capture(subject, "blocks.1.resid.out") as seen, torch.no_grad():
+        subject(subject.inputs([picture.image for picture in images]))
+    cut = vt.ncut(seen["blocks.1.resid.out"][:, 1:].numpy(), n_eig=10, progress=False)
+    concepts = vt.group_nodes(cut)(8).reshape(160, 16)
+    agree = ((finding.propose_groups(concepts=concepts) == "with") == corner).mean()
+    assert max(agree, 1 - agree) > 0.9
+    for wrong in (concepts[:3], concepts.astype(float), concepts[0]):
+        with pytest.raises(vt.SettingsError, match="whole numbers"):
+            finding.propose_groups(concepts=wrong)
+
+
+def test_all_alarms_together_show_the_corner(planted, tmp_path):
+    subject, _, _ = planted
+    images, corner = pictures(160, 8, cue=0.7)
+    sites = ["blocks.0.mlp.out", "blocks.1.mlp.out"]
+    sweep = vt.audit_sites(subject, images, sites, masks="masks", split=False, confirm=0, **QUICK)
+    slow = np.zeros(160)
+    for site, row in sweep.alarms:
+        slow += sweep[site].suspected[:, sweep[site].rows.index(row)] * (1 if row.target == 1 else -1)
+    together = sweep.together(1)
+    np.testing.assert_allclose(together, slow, atol=1e-5)
+    np.testing.assert_allclose(sweep.together(0), -slow, atol=1e-5)
+    order = np.argsort(-together)
+    assert corner[order[:20]].mean() >= 0.9 and corner[order[-20:]].mean() <= 0.1  # of all it is half
+    assert "All alarms together" in vt.audit_report(sweep, tmp_path, shown=1).read_text()
+    with pytest.raises(vt.SettingsError, match="no such class"):
+        sweep.together(2)
+
+
+def test_a_table_says_what_was_lost():
+    old, new = np.array([[2.0, 0], [2, 0], [0, 2], [2, 0]]), np.array([[0.0, 2], [2, 0], [0, 2], [0, 2]])
+    table = BeforeAfter.of(old, new, np.array([0, 0, 1, 1]), ("a", "b"), None)
+    assert table.lost == (("class a", 0.5),)
+    assert "lost: class a (50.0 points); log-odds of the right class" in str(table)
+    same = BeforeAfter.of(old, old, np.array([0, 0, 1, 1]), ("a", "b"), None)
+    assert same.lost == () and "no class and no group lost accuracy" in str(same)
 
 
 def test_without_masks_the_finding_says_what_it_cannot_tell(planted):
@@ -241,6 +313,9 @@ def test_a_finding_on_disk_is_the_same(planted, tmp_path):
     subject, images, finding = planted
     finding.save(tmp_path)
     loaded = vt.AuditFinding.load(tmp_path, subject=subject, images=images)
+    for name in ("names", "contributions", "taken_out", "selectivity", "by_group", "outside", "agreement"):
+        np.testing.assert_array_equal(vars(loaded.every)[name], vars(finding.every)[name])
+    assert (loaded.every.exact, loaded.every.classes) == (finding.every.exact, finding.every.classes)
     assert loaded.rows[0].name == finding.rows[0].name and loaded.records(1)[0]["target"] in ("dark", "light")
     chosen = [row.id for row in finding.rows[:2]]
     assert loaded.switch_off(chosen).effect == finding.switch_off(chosen).effect

@@ -18,6 +18,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from vitreous.auditing.effects import Effects, Parts, measure
+from vitreous.auditing.every_part import EveryPart as EveryPart
+from vitreous.auditing.every_part import every_part
 from vitreous.auditing.finding import AuditFinding as AuditFinding
 from vitreous.auditing.finding import AuditRow as AuditRow
 from vitreous.auditing.heads import Given, Head, check_alpha, check_labels, check_subject, open_head
@@ -81,7 +83,7 @@ def audit(
     `tested` parts the first `confirm` are taken out for real. `labels` are `vt.label`'s; `structure` names mates.
 
     >>> finding = vt.audit(subject, images, masks="masks")
-    >>> finding.alarms, finding.switch_off().effect
+    >>> finding.alarms, finding.every, finding.switch_off().effect
     """
     _check(subject, tested, confirm, repeats, alpha, seed)
     read, seen = open_head(subject, head, images, train, targets, seed)
@@ -157,20 +159,22 @@ class _Job:
         ranked: Ranked,
         evidence: Evidence,
     ) -> AuditFinding:
-        effects = whole.beyond(levels)
-        rows = ranked.rows(names, whole, effects, evidence)
+        effects, y = whole.beyond(levels), evidence.labels
+        every = every_part(whole, levels, y, evidence.groups, self.head.names, names)
+        rows = ranked.rows(every, effects, y)
         order, at = ranked.chosen, [row.target for row in rows]
-        y = evidence.labels
         asked: dict[str, Any] = {name: vars(self.setting)[name] for name in ("repeats", "alpha", "seed")}
         return AuditFinding(
             site=self.layer.site,
             basis=evidence.basis,
             classes=self.head.names,
             rows=rows,
+            every=every,
             parts=parts.some(order),
             levels=levels[order],
             activations=whole.activations[:, order],
             effects=effects[:, order, at],
+            suspected=evidence.effects[:, order, at],
             labels=y,
             ids=self.images.ids,
             groups=evidence.groups,
@@ -198,15 +202,20 @@ class _Job:
 
         from vitreous.auditing.effects import log_odds
 
-        def odds() -> np.ndarray:
-            return log_odds(torch.from_numpy(logits_of(self.subject, self.head, self.images))).numpy()
+        def lost(old: np.ndarray, new: np.ndarray) -> np.ndarray:
+            """(class,): by pictures of the class."""
+            return np.array([(old - new)[found.labels == c, c].mean() for c in range(old.shape[1])])
 
-        old, rows = odds(), list(found.rows)
+        def odds(logits: np.ndarray) -> np.ndarray:
+            return log_odds(torch.from_numpy(logits)).numpy()
+
+        old, rows, every = logits_of(self.subject, self.head, self.images), list(found.rows), found.every
         for k in tqdm(range(min(count, len(rows))), "taken out", disable=not self.progress, leave=False):
             with found.patch([rows[k]]).on(self.subject):
-                lost = old - odds()
-            rows[k] = replace(rows[k], ablation=float(lost[found.labels == rows[k].target, rows[k].target].mean()))
-        return replace(found, rows=tuple(rows))
+                new = logits_of(self.subject, self.head, self.images)
+            rows[k] = replace(rows[k], ablation=float(lost(odds(old), odds(new))[rows[k].target]))
+            every = every.with_taken_out(rows[k].id, lost(old, new))
+        return replace(found, rows=tuple(rows), every=every)
 
     def other_cuts(self, found: AuditFinding, split: Disentanglement | None) -> dict[str, float]:
         """The largest suspicion of random sub-units and of undivided units."""

@@ -1,12 +1,15 @@
 """What every part of a layer adds to every class, picture by picture: one pass forward, one back for each class.
 
-    o_c    log-odds of class c: its logit minus the log-sum-exp of the others
+    z_c    logit of class c
+    o_c    its log-odds: the logit minus the log-sum-exp of the others
     a_i    what part i (a unit or one of its sub-units) gives at a position
     l_i    its level: the mean of a_i over pictures, all classes alike, one for each prefix token and one for patches
-    e_ic   sum over positions of (a_i - l_i) d o_c / d a_i: what it adds to the class beyond its level
+    s_ic   sum over positions of (a_i - l_i) d z_c / d a_i: what it adds to the class's logit beyond its level
+    e_ic   the same of o_c
 
-Taken out, a part is put at its level. Where the way from the layer to the log-odds is linear, e is exactly what is
-then lost; elsewhere it is so to first order, and an audit runs the model without the parts that it names.
+Taken out, a part is put at its level. Where the way from the layer to the logits is linear, s is exactly what is then
+lost, and so is e of two classes; elsewhere both are so to first order, and an audit runs the model without the parts
+that it names.
 """
 
 from __future__ import annotations
@@ -24,6 +27,8 @@ from tqdm.auto import tqdm  # type: ignore[import-untyped]
 from vitreous.auditing.heads import BATCH, Head
 from vitreous.hooks import evaluating
 from vitreous.kernels.fill_holes import fill_holes
+
+SAME = 1e-4  # of the largest slope: what rounding makes of equal ones
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -53,7 +58,7 @@ class Parts:
 class Effects:
     """Of one pass over the pictures. Kinds of positions are the prefix tokens one by one, then all patches.
 
-    `raw` (picture, part, class) sum of a times gradient; `slopes` (picture, part, class, kind) sum of the gradient;
+    `raw` (picture, part, class) sum of a times the logit's gradient; `slopes` (picture, part, class, kind) its sum;
     `means` (picture, part, kind) of a; `peaks` (picture, part) the largest at a patch; `inside` and `outside`
     (picture, part) of its map, the part of a above zero, on patches of the object and off it; `logits`.
     """
@@ -70,9 +75,25 @@ class Effects:
         """(part, kind): the mean of the classes' means."""
         return np.mean([self.means[labels == c].mean(0) for c in np.unique(labels)], 0)
 
+    def added(self, levels: np.ndarray) -> np.ndarray:
+        """(picture, part, class): s."""
+        return self.raw - np.einsum("pk,spck->spc", levels, self.slopes)
+
     def beyond(self, levels: np.ndarray) -> np.ndarray:
         """(picture, part, class): e."""
-        return self.raw - np.einsum("pk,spck->spc", levels, self.slopes)
+        return np.einsum("scd,spd->spc", self._of_odds, self.added(levels))
+
+    @property
+    def linear(self) -> bool:
+        """Whether the way to the logits is: then they have the same slopes in every picture."""
+        return bool(np.ptp(self.slopes, 0).max(initial=0) <= SAME * np.abs(self.slopes).max(initial=0))
+
+    @property
+    def _of_odds(self) -> np.ndarray:
+        """(picture, class, class): d o_c / d z."""
+        count = self.logits.shape[1]
+        others = torch.from_numpy(self.logits)[:, None].masked_fill(torch.eye(count, dtype=torch.bool), -torch.inf)
+        return np.eye(count, dtype=np.float32) - others.softmax(-1).numpy()
 
     @property
     def odds(self) -> np.ndarray:
@@ -82,7 +103,7 @@ class Effects:
     @property
     def activations(self) -> np.ndarray:
         """(picture, part): at the prefix token that classes read most, or the peak over patches if they read those."""
-        weights = np.abs(self.slopes).mean((0, 1, 2))
+        weights = np.abs(np.einsum("scd,spdk->spck", self._of_odds, self.slopes)).mean((0, 1, 2))
         kind = int(weights.argmax())
         return self.peaks if kind == len(weights) - 1 else self.means[..., kind]
 
@@ -156,17 +177,13 @@ def _cut(layer: LinearLayer) -> Iterator[_Seen]:
 
 
 def _slopes(logits: Tensor, seen: _Seen, layer: LinearLayer) -> list[Tensor]:
-    """For each class d o_c / d a (sample, position, unit of the layer). Two classes are each other's negative."""
-    odds = log_odds(logits)
-    asked = [1] if odds.shape[1] == 2 else range(odds.shape[1])
+    """For each class d z_c / d a (sample, position, unit of the layer)."""
     found = []
-    for c in asked:
-        (g,) = torch.autograd.grad(
-            odds[:, c].sum(), seen.leaf, retain_graph=True, allow_unused=True, materialize_grads=True
-        )
+    for logit in logits.unbind(1):
+        (g,) = torch.autograd.grad(logit.sum(), seen.leaf, retain_graph=True, allow_unused=True, materialize_grads=True)
         g = g.flatten(2).mT if layer.channel_axis == 1 else g.reshape(len(g), -1, g.shape[-1])
         found.append(g.float())
-    return [-found[0], found[0]] if odds.shape[1] == 2 else found
+    return found
 
 
 def _summed(a: Tensor, slopes: list[Tensor], owner: Tensor, prefix: int) -> tuple[Tensor, Tensor, Tensor]:

@@ -10,8 +10,10 @@ from typing import Any
 import numpy as np
 
 from vitreous.auditing.effects import Parts
+from vitreous.auditing.every_part import EveryPart
 from vitreous.auditing.heads import Head
 from vitreous.auditing.overall import Overall
+from vitreous.auditing.proposed import goes_with, halves, shares_beside
 from vitreous.auditing.switch import LayerOff, SwitchOff
 from vitreous.errors import SettingsError, StoreError
 from vitreous.examination.files import read_arrays, write_arrays
@@ -20,8 +22,9 @@ from vitreous.images import ImageSet
 from vitreous.mirrors import kept_at, read_from
 from vitreous.models.subject import Subject
 
-FORMAT, VERSION, FILE = "vitreous audit", 2, "audit.npz"
+FORMAT, VERSION, FILE = "vitreous audit", 3, "audit.npz"
 AGAIN = "audit again: vt.audit(...).save(...)"
+TABLES = ("names", "contributions", "taken_out", "selectivity", "by_group", "outside", "agreement")  # of every part
 
 
 @dataclass(frozen=True)
@@ -75,7 +78,9 @@ class AuditFinding(Finding):
     spread over too many parts for any one to be named. `basis` says what suspicion is measured on: "outside the object"
     (the object is painted over), "between groups" (of one class), or "the whole picture", where a shortcut and a cause
     cannot be told apart.
-    `activations`, `effects` (picture, row): what each part gives, and what it adds to its class. `controls`: alarms
+    `every` part of the layer, tested or not, class by class and group by group.
+    `activations`, `effects` (picture, row): what each part gives, and what it adds to its class; `suspected` is the
+    latter where suspicion was measured, with the object painted over if there were masks. `controls`: alarms
     with shuffled labels, the largest suspicion of random sub-units and of undivided units. `levels` (row, kind).
     """
 
@@ -83,10 +88,12 @@ class AuditFinding(Finding):
     basis: str
     classes: tuple[str, ...]
     rows: tuple[AuditRow, ...]
+    every: EveryPart
     parts: Parts
     levels: np.ndarray
     activations: np.ndarray
     effects: np.ndarray
+    suspected: np.ndarray
     labels: np.ndarray
     ids: tuple[str, ...]
     groups: np.ndarray | None
@@ -170,26 +177,24 @@ class AuditFinding(Finding):
         )
         return SwitchOff((off,))
 
-    def propose_groups(self, most: int = 8) -> np.ndarray:
-        """(picture,) names of groups where there are none: each class in two, by what the first parts add.
+    def propose_groups(self, most: int = 8, *, concepts: np.ndarray | None = None) -> np.ndarray:
+        """(picture,) names of groups where there are none: each class in two, "with" and "without".
 
-        Effects of the `most` suspicious parts are cut by two-means within each class; the half to which they add more
-        of the first part's class is "with", the other "without".
+        By what the `most` suspicious parts add. Or by an alignment map: `concepts` whole numbers (picture, patch) say
+        which concept of the map each patch of the audited pictures is. Of these the one is taken whose share beside the
+        object goes best with what the parts add, and each class is cut by that share.
+
+        >>> finding.propose_groups(concepts=spectral.of("text", layer, vt.group_nodes(spectral)(12)))
         """
-        from sklearn.cluster import KMeans
-
         if not self.rows:
             raise SettingsError("no part was tested, so there is nothing to group by")
         same = [1.0 if row.target == self.rows[0].target else -1.0 for row in self.rows[:most]]
-        some = self.effects[:, : len(same)] * same
-        found = np.empty(len(self.labels), dtype="<U7")
-        for c in range(len(self.classes)):
-            here = np.flatnonzero(self.labels == c)
-            halves = KMeans(2, n_init=4, random_state=0).fit_predict(some[here])
-            sums = some[here].sum(1)
-            second = len(np.unique(halves)) > 1 and sums[halves == 1].mean() > sums[halves == 0].mean()
-            found[here] = np.where(halves == int(second), "with", "without")
-        return found
+        added = self.effects[:, : len(same)] * same
+        if concepts is None:
+            return halves(added, added.sum(1), self.labels)
+        shares = shares_beside(concepts, len(self.labels), self.masks, self.subject)
+        chosen = goes_with(shares, added.sum(1), self.labels)
+        return halves(chosen[:, None], chosen, self.labels)
 
     # -- on disk
 
@@ -203,7 +208,9 @@ class AuditFinding(Finding):
         about |= {"settings": dict(self.settings), "head": None if self.head is None else self.head.kind}
         arrays = {"owner": self.parts.owner, "weight": self.parts.weight, "bias": self.parts.bias}
         arrays |= {"levels": self.levels, "activations": self.activations, "effects": self.effects}
-        arrays |= {"labels": self.labels}
+        arrays |= {"suspected": self.suspected}
+        arrays |= {"labels": self.labels} | {f"every_{name}": vars(self.every)[name] for name in TABLES}
+        about |= {"exact": self.every.exact, "groups": list(self.every.groups)}
         if self.groups is not None:
             arrays["groups"] = self.groups
         if self.head is not None and self.head.linear is not None:
@@ -227,8 +234,11 @@ class AuditFinding(Finding):
             said = {name: about[name] for name in ("site", "basis", "accuracy", "controls", "layer", "settings")}
             said["controls"] = _numbers(said["controls"])
             said["overall"] = None if about["overall"] is None else Overall(**about["overall"])
-            kept: dict[str, Any] = {name: arrays[name] for name in ("levels", "activations", "effects", "labels")}
+            numbers = ("levels", "activations", "effects", "suspected", "labels")
+            kept: dict[str, Any] = {name: arrays[name] for name in numbers}
             kept |= {"groups": arrays.get("groups")}
+            tables = {name: arrays[f"every_{name}"] for name in TABLES}
+            every = EveryPart(tuple(about["classes"]), tuple(about["groups"]), about["exact"], **tables)
             names, ids, kind = tuple(about["classes"]), tuple(about["ids"]), about["head"]
             head = None
             if subject is not None and images is not None and kind is not None:
@@ -239,9 +249,8 @@ class AuditFinding(Finding):
             raise StoreError("not an audit of this version", given=FILE, remedy=AGAIN) from None
         if not len(rows) == len(parts) == len(kept["levels"]):
             raise StoreError("the parts of the audit do not fit together", given=FILE, remedy=AGAIN)
-        return cls(
-            classes=names, ids=ids, rows=rows, parts=parts, head=head, subject=subject, images=images, **said, **kept
-        )
+        kept |= {"head": head, "subject": subject, "images": images}
+        return cls(classes=names, ids=ids, rows=rows, every=every, parts=parts, **said, **kept)
 
 
 def _plain(values: Mapping[str, Any]) -> dict[str, Any]:

@@ -234,7 +234,10 @@ def learn(
     picture = np.nonzero(beside)[0]
     if len(np.unique(picture)) <= neighbours:
         raise ImageError(
-            "too few pictures to look for places in", given=len(np.unique(picture)), accepted=f"more than {neighbours}"
+            "too few pictures to look for places in",
+            given=len(np.unique(picture)),
+            accepted=f"more than {neighbours}, the neighbours that each place is compared with",
+            remedy="more pictures, or fewer neighbours=; half of the pictures are looked in if there are no others",
         )
     tell = telling(nearest_pictures(tokens[beside], picture, neighbours), labels, seed)
     objects = (tokens_at(subject, site, images) - levels)[~beside]

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from vitreous.auditing.effects import Effects, Parts
+from vitreous.auditing.effects import Parts
+from vitreous.auditing.every_part import EveryPart
 from vitreous.auditing.finding import AuditRow
-from vitreous.evidence.selectivity import auc
 from vitreous.evidence.suspicion import corrected, difference, exchange_test
 
 OUTSIDE, BETWEEN, WHOLE = "outside the object", "between groups", "the whole picture"
@@ -112,33 +112,28 @@ class Ranked:
     of_unit: np.ndarray
     alpha: float
 
-    def rows(
-        self, names: list[tuple[int, int | None]], whole: Effects, effects: np.ndarray, evidence: Evidence
-    ) -> tuple[AuditRow, ...]:
-        """`whole` and `effects` are of the pictures as they are."""
-        labels, active = evidence.labels, whole.activations.astype(np.float64)
+    def rows(self, every: EveryPart, effects: np.ndarray, labels: np.ndarray) -> tuple[AuditRow, ...]:
+        """`every` part and `effects` are of the pictures as they are."""
         found = []
         for k, part in enumerate(self.chosen.tolist()):
-            c = int(self.target[k])
-            mine = labels == c
-            inside, outside = float(whole.inside[mine, part].sum()), float(whole.outside[mine, part].sum())
+            c, (unit, piece) = int(self.target[k]), every.names[part].tolist()
             found.append(
                 AuditRow(
                     id=part,
-                    unit=names[part][0],
-                    part=names[part][1],
+                    unit=unit,
+                    part=None if piece < 0 else piece,
                     target=c,
                     suspicion=float(self.suspicion[k]),
                     p=float(self.p[k]),
                     corrected=float(self.corrected[k]),
                     alarm=bool(self.corrected[k] <= self.alpha and self.suspicion[k] > 0),
-                    whole=float(difference(effects[:, [part], c], mine)[0]),
+                    whole=float(difference(effects[:, [part], c], labels == c)[0]),
                     of_unit=float(self.of_unit[k]),
                     ablation=float("nan"),
-                    selectivity=_auc(active[:, part], mine),
-                    group_selectivity=_by_group(active[:, part], evidence.groups),
-                    outside=outside / (inside + outside) if inside + outside > 0 else float("nan"),
-                    agreement=float((effects[mine, part, c] > 0).mean()),
+                    selectivity=float(every.selectivity[part, c]),
+                    group_selectivity=every.of_groups(part),
+                    outside=float(every.outside[part, c]),
+                    agreement=float(every.agreement[part, c]),
                 )
             )
         return tuple(found)
@@ -168,14 +163,3 @@ def shuffled_alarms(evidence: Evidence, parts: Parts, setting: Setting) -> float
     dealt = evidence.labels if evidence.basis == BETWEEN else evidence.labels[order]
     ranked = rank(Evidence(evidence.effects, dealt, groups, evidence.basis), parts, setting)
     return float((ranked.corrected <= setting.alpha).sum())
-
-
-def _auc(values: np.ndarray, member: np.ndarray) -> float:
-    return float(np.ravel(auc(values[:, None], member[:, None]))[0])
-
-
-def _by_group(values: np.ndarray, groups: np.ndarray | None) -> float:
-    if groups is None or len(np.unique(groups)) < 2:
-        return float("nan")
-    found = [_auc(values, groups == g) for g in np.unique(groups)]
-    return max(found, key=lambda a: abs(a - 0.5))

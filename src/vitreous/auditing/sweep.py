@@ -60,6 +60,22 @@ class AuditSweep(Finding):
         first, alpha = self._first.overall, sum(float(one.settings["alpha"]) for one in self.findings)
         return None if first is None else replace(first, alarm=first.p <= alpha * (1 + 1e-9) and first.suspicion > 0)
 
+    def together(self, target: int) -> np.ndarray:
+        """(picture,) what all alarms add to a class where suspicion was measured, with masks the object painted over.
+
+        The pictures where that is most are those to look at: a single part is often less clear. Of two classes the
+        alarms of the other count against it.
+        """
+        first = self._first
+        if target not in range(len(first.classes)):
+            raise SettingsError("no such class", given=target, accepted=f"0 to {len(first.classes) - 1}")
+        found = np.zeros(len(first.labels))
+        for one in self.findings:
+            for k, row in enumerate(one.rows):
+                if row.alarm and (row.target == target or len(first.classes) == 2):
+                    found += one.suspected[:, k] * (1 if row.target == target else -1)
+        return found
+
     def facts(self) -> dict[str, Any]:
         found = {"layers": len(self.findings), "parts": len(self.rows), "alarms": len(self.alarms)}
         return found | {"basis": self._first.basis, "accuracy": self._first.accuracy}

@@ -294,11 +294,24 @@ class BeforeAfter(Finding):
             raise SettingsError("no such row", given=what, accepted=list(found))
         return found[what]
 
+    @property
+    def lost(self) -> tuple[tuple[str, float], ...]:
+        """What was paid: the rows whose accuracy fell, and by how much, the most first."""
+        fell = [(what, before - after) for what, _, before, after in self.rows if after < before]
+        return tuple(sorted(fell, key=lambda row: -row[1]))
+
     def __str__(self) -> str:
         wide = max(len(name) for name, *_ in self.rows)
         lines = [f"{name:{wide}}  {n:5d}  {before:6.1%} -> {after:6.1%}" for name, n, before, after in self.rows]
         said = f"{self.changed} of {self.pictures} decisions changed: {self.mended} are right now, {self.broken} wrong"
-        return "\n".join([*lines, said])
+        return "\n".join([*lines, said, self.price()])
+
+    def price(self, most: int = 6) -> str:
+        """What was lost, as a sentence."""
+        fell = ", ".join(f"{what} ({100 * points:.1f} points)" for what, points in self.lost[:most])
+        more = f" and {len(self.lost) - most} more" if len(self.lost) > most else ""
+        sure = f"log-odds of the right class {self.shift:+.2f} on average"
+        return f"lost: {fell}{more}; {sure}" if fell else f"no class and no group lost accuracy; {sure}"
 
 
 def compared(

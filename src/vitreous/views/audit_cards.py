@@ -32,6 +32,33 @@ def part_cards(sweep: AuditSweep, rows: Sequence[tuple[str, AuditRow]]) -> tuple
     return tuple(_card(sweep[site], row, several) for site, row in rows)
 
 
+def together_card(sweep: AuditSweep, classes: int = 3) -> Card:
+    """All alarms at once: the pictures in which they add most to a class, for the first classes that have alarms."""
+    from torch import from_numpy
+
+    from vitreous.kernels.fill_holes import fill_holes
+
+    first = sweep.findings[0]
+    subject, images = first.subject, first.images
+    assert subject is not None and images is not None and subject.preprocess is not None
+    panels = []
+    for target in dict.fromkeys(row.target for _, row in sweep.alarms):
+        added, name = sweep.together(target), first.classes[target]
+        some = np.argsort(-added, kind="stable")[:PICTURES]
+        x = from_numpy(np.stack([np.asarray(subject.preprocess(images[k].image)) for k in some.tolist()]))
+        shown = x if first.masks is None else fill_holes(x, from_numpy(first.masks[some]))
+        tiles = []
+        for k, picture in zip(some.tolist(), shown.numpy(), strict=True):
+            said = f"{first.classes[int(first.labels[k])]}, {added[k]:+.2f}"
+            tiles.append(Tile(subject.preprocess.to_uint8(picture), f"{first.ids[k]}, {said} together", said))
+        painted = "" if first.masks is None else "The object is painted over. "
+        caption = f"{painted}Under each picture its true class and what all alarms add: what do these share?"
+        panels.append(Pictures(f"Where all alarms add most to '{name}'", tuple(tiles), PICTURES, caption))
+    claim = f"What {len(sweep.alarms)} parts that raised an alarm add together. One part alone may be less clear."
+    code = "sweep.together(0).argsort()[::-1]"
+    return Card("All alarms together", claim, "alarm", panels=tuple(panels[:classes]), code=code)
+
+
 def _card(finding: AuditFinding, row: AuditRow, several: bool) -> Card:
     panels = _panels(finding, finding.rows.index(row), finding.masks)
     title = f"Part {called(finding.site if several else None, row)}" + ("" if row.label is None else f": {row.label}")

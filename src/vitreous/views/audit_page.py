@@ -174,7 +174,7 @@ def _statements(look: AuditLook) -> Iterator[Statement]:
 
 
 def _of_controls(look: AuditLook) -> Iterator[Statement]:
-    """Whether the list is more than luck, and more than simpler ways to cut."""
+    """Whether the list is more than luck, and more than simpler ways to cut, where anything was cut."""
     controls = [finding.controls for finding in look.sweep.findings]
     dealt = sum(found.get("alarms with shuffled labels", 0) for found in controls)
     yield Statement(
@@ -184,7 +184,7 @@ def _of_controls(look: AuditLook) -> Iterator[Statement]:
     )
     largest = max(row.suspicion for _, row in look.sweep.alarms)
     simpler = [name for found in controls for name, v in found.items() if name.endswith("largest") and v >= largest]
-    if simpler:
+    if simpler and any(row.part is not None for _, row in look.sweep.rows):
         names = " and ".join(dict.fromkeys(name.split(",")[0] for name in simpler)).capitalize()
         yield Statement(
             f"{names} give as much or more: that something off the object speaks is "
@@ -232,13 +232,34 @@ def _parts_section(look: AuditLook) -> Section:
         columns = ("layer", *columns)
         rows = tuple((site, *row) for (site, _), row in zip(sweep.rows, rows, strict=False))
     table = Table(f"The first {len(rows)} of {len(sweep.rows)}", columns, rows, "Suspicion in log-odds of the class.")
+    tables = (table, _by_class(look))
     told = "The most suspicious parts" if sweep.alarms else "No alarm; the first of the list, to look at all the same"
     where = f"one of {len(sweep.findings)} layers" if look.several else look.first.site
     sentence = (
         f"Every part is a direction inside {where}: a concept that the model forms. Bright places are where the "
         "part answers in the picture."
     )
-    return Section("parts", told, sentence, (Group("", look.cards), Group("The list", (table,))), "Suspicious parts")
+    return Section("parts", told, sentence, (Group("", look.cards), Group("The list", tables)), "Suspicious parts")
+
+
+def _by_class(look: AuditLook) -> Table:
+    """What the first parts add to each class and tell of it, and of each group."""
+    first = look.first.every
+    some, kinds = first.classes[:NAMED], first.groups[:NAMED]
+    columns = ("part", *(f"{what} '{name}'" for name in some for what in ("adds to", "tells")))
+    rows: list[tuple[Cell, ...]] = []
+    for site, row in look.sweep.rows[:LISTED]:
+        every = look.sweep[site].every
+        cells: list[Cell] = [look.name(site, row)]
+        for c in range(len(some)):
+            cells += [f"{every.contributions[row.id, c]:+.3f}", f"{every.selectivity[row.id, c]:.2f}"]
+        rows.append((*cells, *(f"{every.by_group[row.id, g]:.2f}" for g in range(len(kinds)))))
+    exact = [finding.every.exact for finding in look.sweep.findings]
+    how = "exactly" if all(exact) else "to first order; what really happens without a part is 'taken out' above"
+    caption = f"Adds: to the class's logit, in pictures of the class, {how}. Tells: AUC, 0.5 is not at all."
+    if left := len(first.classes) - len(some) + len(first.groups) - len(kinds):
+        caption += f" {left} more classes and groups: finding.every."
+    return Table("Class by class", (*columns, *(f"tells group '{name}'" for name in kinds)), tuple(rows), caption)
 
 
 def _off_section(look: AuditLook) -> Section:
@@ -276,7 +297,8 @@ def effect_table(table: BeforeAfter) -> Table:
         for what, n, before, after in table.rows
     )
     caption = (
-        f"{table.changed} of {table.pictures} decisions changed: {table.mended} are right now, {table.broken} wrong."
+        f"{table.changed} of {table.pictures} decisions changed: {table.mended} are right now, {table.broken} wrong. "
+        f"{sentence(table.price())}"
     )
     if any(what.endswith((", with", ", without")) for what, *_ in table.rows):
         caption += " 'with' and 'without' are halves of a class by how much the suspicious parts add."
@@ -348,6 +370,10 @@ def speaks(finding: AuditFinding, row: AuditRow) -> str:
         return f"adds {row.suspicion:.2f} to the log-odds in one group of a class more than in the others ({times})"
     what = "with the object painted over, still adds" if finding.basis == OUTSIDE else "adds"
     return f"{what} {row.suspicion:.2f} to the log-odds of '{name}' in its own pictures more than in others ({times})"
+
+
+def sentence(said: str) -> str:
+    return f"{said[0].upper()}{said[1:]}."
 
 
 def share(value: float) -> str:
