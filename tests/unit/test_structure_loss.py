@@ -355,6 +355,55 @@ def test_autocast_keeps_the_terms_in_single_precision():
     assert all(torch.isfinite(p.grad).all() for p in model.parameters())
 
 
+def test_a_scaled_step_has_the_gradients_of_a_plain_one_and_an_overflow_is_survived():
+    """As in a loop with half precision: the scaler multiplies the total, and skips a step that overflows."""
+    found = []
+    for scale in (1.0, 2.0**12, torch.finfo(torch.float32).max):
+        model = Stream()
+        loss = started(model, gamma=0.5)
+        scaler = torch.amp.GradScaler("cpu", init_scale=scale)
+        optimiser = torch.optim.SGD(model.parameters(), 0.1)
+        for x, y in batches(8):
+            optimiser.zero_grad()
+            with torch.autocast("cpu", torch.bfloat16):
+                main = nn.functional.cross_entropy(model(10 * x), y)
+            scaler.scale(loss(main)).backward()
+            scaler.step(optimiser)
+            scaler.update()
+        assert loss.log()["kept"] > 0 and all(torch.isfinite(p).all() for p in model.parameters())
+        found.append([p.detach().clone() for p in model.parameters()])
+        skipped = scaler.get_scale() < scale
+    torch.testing.assert_close(found[0], found[1], atol=1e-5, rtol=1e-3)
+    assert skipped, "the last scale overflows"
+
+
+@pytest.mark.parametrize("reduce", ["mean", "sum"])
+def test_accumulated_gradients_are_the_mean_of_those_of_the_formula(reduce):
+    """`accumulate` calls make up a step: totals are divided by it, and each call is filtered by its own main loss."""
+    model, data = Stream(), batches(8)
+    loss = started(model, every=1, accumulate=3, layers=3, tokens=2, gamma=0.5, reduce=reduce)
+    for x, y in data[:3]:  # the draw that is clustered; its loss is still on none
+        loss(nn.functional.cross_entropy(model(x), y))
+    found = loss.active.clone()
+    collected = torch.cat([every_block(model, x)[1] for x, _ in data[:3]]).detach()
+    on = (loss.loss_layers.tolist(), loss.loss_tokens.tolist())
+    clusters = twin.clusters(collected[:, on[0]][:, :, on[1]].numpy(), 10, 1.5)
+    assert found.any() and loss.log()["clusters"] == len(clusters)
+    model.zero_grad()
+    for x, y in data[3:6]:
+        assert torch.equal(loss.active, found)
+        (loss(nn.functional.cross_entropy(model(x), y)) / 3).backward()
+    ours = gradients(model)
+    model.zero_grad()
+    totals = []
+    for x, y in data[3:6]:
+        logits, streams = every_block(model, x)
+        some = streams[:, on[0]][:, :, on[1]]
+        totals.append(twin.total(some, clusters, nn.functional.cross_entropy(logits, y), 0.5, reduce))
+    torch.stack(totals).mean().backward()
+    torch.testing.assert_close(ours, gradients(model), atol=1e-6, rtol=1e-4)
+
+
 def spoiled(loss: vt.StructureLoss, value: float) -> None:
     """An infinite channel in a layer that is aligned, as after an overflow in half precision."""
     layer = loss._loss_layers[1]
