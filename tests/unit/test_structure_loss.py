@@ -4,6 +4,7 @@ import copy
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -679,6 +680,20 @@ def test_a_loss_that_comes_after_the_compiler_says_so():
         loss(nn.functional.cross_entropy(compiled(x), y))
 
 
+TIGHT = {"threshold": 0.1, "gamma": 0.5}  # units are joined or not depending on which samples are seen
+
+
+def weak(loss: vt.StructureLoss, notes: list) -> Callable[[torch.Tensor], torch.Tensor]:
+    """With main losses so small that half of the terms are dropped; what was kept at each step is noted."""
+
+    def total(main: torch.Tensor) -> torch.Tensor:
+        found = loss(3e-4 * main)
+        notes.append((loss.log().get("kept"), loss.log().get("terms"), loss.active.tolist()))
+        return found
+
+    return total
+
+
 def ranks(rank: int, folder: str, data: list) -> None:
     import torch.distributed as dist
     from torch.nn.parallel import DistributedDataParallel
@@ -686,10 +701,9 @@ def ranks(rank: int, folder: str, data: list) -> None:
     dist.init_process_group("gloo", init_method=f"file://{folder}/meet", rank=rank, world_size=2)
     model = DistributedDataParallel(Stream())
     share = [(x[rank::2], y[rank::2]) for x, y in data]
-    loss = structured(model)
-    curve = run(model, loss, share)
-    found = {"model": model.module.state_dict(), "curve": curve, "active": loss.active}
-    torch.save(found, Path(folder) / f"rank{rank}.pt")
+    notes: list = []
+    run(model, weak(structured(model, **TIGHT), notes), share)
+    torch.save({"model": model.module.state_dict(), "notes": notes}, Path(folder) / f"rank{rank}.pt")
     dist.destroy_process_group()
 
 
@@ -698,13 +712,16 @@ def test_two_ranks_train_as_one_with_both_batches(tmp_path):
     data = batches(10)
     # samples of the ranks are gathered rank by rank: the single run sees them in that order, for ties
     ordered = [(torch.cat([x[0::2], x[1::2]]), torch.cat([y[0::2], y[1::2]])) for x, y in data]
-    one = Stream()
-    loss = structured(one)
-    run(one, loss, ordered)
+    one, notes, alone = Stream(), [], []
+    run(one, weak(structured(one, **TIGHT), notes), ordered)
+    half = Stream()
+    run(half, weak(structured(half, **TIGHT), alone), [(x[0::2], y[0::2]) for x, y in data])
+    assert 0 < notes[-1][0] < notes[-1][1], "some terms are kept and some are not"
+    assert alone[-1] != notes[-1], "half of the samples would not do"
     torch.multiprocessing.spawn(ranks, (str(tmp_path), data), nprocs=2)
     for rank in range(2):
         saved = torch.load(tmp_path / f"rank{rank}.pt", weights_only=True)
-        assert torch.equal(saved["active"], loss.active), "the same clusters"
+        assert saved["notes"] == notes, "the same clusters, and the same terms kept, at every step"
         for name, value in one.state_dict().items():
             torch.testing.assert_close(saved["model"][name], value, atol=1e-5, rtol=1e-4)
 
