@@ -742,7 +742,8 @@ def test_any_family_works_and_a_subject_too():
     ("settings", "words"),
     [
         ({"layers": 1}, "aligned between layers"),
-        ({"layers": 9}, "more layers asked for than the model has"),
+        ({"layers": 9}, r"more layers asked for than the model has\n  given:    9\n  accepted: 2 to 5"),
+        ({"blocks": BLOCKS[:1]}, r"(?s)more layers asked for than the model has.*a model with two blocks or more"),
         ({"tokens": 0}, "tokens is a count"),
         ({"every": 0}, "every is a count"),
         ({"bins": 300}, "bins out of range"),
