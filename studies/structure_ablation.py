@@ -2,9 +2,9 @@
 
     PYTHONPATH=src python studies/structure_ablation.py DATA [--seeds 0 1 2] [--kinds vit sum ...] [--out FILE]
 
-Every kind and seed is one training run; a run that is in the results already is not run again, so it can be killed and
-taken up. Runs of one seed start from the same weights and see the same pictures in the same order. What differs from
-the paper in size and length is said in the results, and `structure_ablation_tables.py` writes them up.
+Every kind and seed is one training run; a run that is in the results already, maps and all, is not run again, so it
+can be killed and taken up. Runs of one seed start from the same weights and see the same pictures in the same order.
+What differs from the paper in size and length is said in the results; `structure_ablation_tables.py` writes them up.
 """
 
 from __future__ import annotations
@@ -174,7 +174,8 @@ def main() -> None:
     animals = {"pets": pets(args.data), "voc_animals": voc_animals(args.data)}
     for seed in args.seeds:
         for kind in args.kinds:
-            if (name := f"{kind} {seed}") not in result["runs"]:
+            name = f"{kind} {seed}"
+            if "pointing" not in result["runs"].get(name, {}):  # older runs were not asked where their maps point
                 result["runs"][name] = train_one(kind, seed, batches, args.epochs, animals)
                 replace_file(args.out, (json.dumps(result, indent=1) + "\n").encode())
                 print(name, result["runs"][name]["log"][-1], result["runs"][name]["cpu seconds"], flush=True)

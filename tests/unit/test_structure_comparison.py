@@ -145,10 +145,23 @@ def test_a_saved_finding_is_compared_like_a_fresh_one(tmp_path):
     assert vt.compare(vt.StructureFinding.load(tmp_path / "a.npz"), b) == vt.compare(a, b)
 
 
+def test_other_layers_and_tokens_than_the_other_model_has_are_named():
+    x = activations(0)
+    first, later = kept(x, layers=[0, 1], tokens=[0]), kept(x, layers=[1, 2], tokens=[1])
+    assert vt.compare(first, later).notes == (
+        "tokens: 0 in a, 1 in b",
+        "layers: layer 0, layer 1 in a, layer 1, layer 2 in b",
+    )
+    assert vt.compare(first, first).notes == ()
+
+
 def test_one_name_for_two_is_refused():
     found = vt.structure(activations(0))
-    with pytest.raises(SettingsError, match="two findings need two different names"):
-        vt.compare(found, found, names=("vit", "vit"))
+    for names in (("vit", "vit"), ("vit",), (1, 2), None, "ab"):
+        with pytest.raises(SettingsError, match="two findings need two different names"):
+            vt.compare(found, found, names=names)
+    with pytest.raises(SettingsError, match="seed is a whole number"):
+        vt.compare(found, found, seed="0")
 
 
 def test_what_is_no_finding_is_refused():

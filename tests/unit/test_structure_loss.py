@@ -4,6 +4,7 @@ import copy
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -355,6 +356,55 @@ def test_autocast_keeps_the_terms_in_single_precision():
     assert all(torch.isfinite(p.grad).all() for p in model.parameters())
 
 
+def test_a_scaled_step_has_the_gradients_of_a_plain_one_and_an_overflow_is_survived():
+    """As in a loop with half precision: the scaler multiplies the total, and skips a step that overflows."""
+    found = []
+    for scale in (1.0, 2.0**12, torch.finfo(torch.float32).max):
+        model = Stream()
+        loss = started(model, gamma=0.5)
+        scaler = torch.amp.GradScaler("cpu", init_scale=scale)
+        optimiser = torch.optim.SGD(model.parameters(), 0.1)
+        for x, y in batches(8):
+            optimiser.zero_grad()
+            with torch.autocast("cpu", torch.bfloat16):
+                main = nn.functional.cross_entropy(model(10 * x), y)
+            scaler.scale(loss(main)).backward()
+            scaler.step(optimiser)
+            scaler.update()
+        assert loss.log()["kept"] > 0 and all(torch.isfinite(p).all() for p in model.parameters())
+        found.append([p.detach().clone() for p in model.parameters()])
+        skipped = scaler.get_scale() < scale
+    torch.testing.assert_close(found[0], found[1], atol=1e-5, rtol=1e-3)
+    assert skipped, "the last scale overflows"
+
+
+@pytest.mark.parametrize("reduce", ["mean", "sum"])
+def test_accumulated_gradients_are_the_mean_of_those_of_the_formula(reduce):
+    """`accumulate` calls make up a step: totals are divided by it, and each call is filtered by its own main loss."""
+    model, data = Stream(), batches(8)
+    loss = started(model, every=1, accumulate=3, layers=3, tokens=2, gamma=0.5, reduce=reduce)
+    for x, y in data[:3]:  # the draw that is clustered; its loss is still on none
+        loss(nn.functional.cross_entropy(model(x), y))
+    found = loss.active.clone()
+    collected = torch.cat([every_block(model, x)[1] for x, _ in data[:3]]).detach()
+    on = (loss.loss_layers.tolist(), loss.loss_tokens.tolist())
+    clusters = twin.clusters(collected[:, on[0]][:, :, on[1]].numpy(), 10, 1.5)
+    assert found.any() and loss.log()["clusters"] == len(clusters)
+    model.zero_grad()
+    for x, y in data[3:6]:
+        assert torch.equal(loss.active, found)
+        (loss(nn.functional.cross_entropy(model(x), y)) / 3).backward()
+    ours = gradients(model)
+    model.zero_grad()
+    totals = []
+    for x, y in data[3:6]:
+        logits, streams = every_block(model, x)
+        some = streams[:, on[0]][:, :, on[1]]
+        totals.append(twin.total(some, clusters, nn.functional.cross_entropy(logits, y), 0.5, reduce))
+    torch.stack(totals).mean().backward()
+    torch.testing.assert_close(ours, gradients(model), atol=1e-6, rtol=1e-4)
+
+
 def spoiled(loss: vt.StructureLoss, value: float) -> None:
     """An infinite channel in a layer that is aligned, as after an overflow in half precision."""
     layer = loss._loss_layers[1]
@@ -630,6 +680,20 @@ def test_a_loss_that_comes_after_the_compiler_says_so():
         loss(nn.functional.cross_entropy(compiled(x), y))
 
 
+TIGHT = {"threshold": 0.1, "gamma": 0.5}  # units are joined or not depending on which samples are seen
+
+
+def weak(loss: vt.StructureLoss, notes: list) -> Callable[[torch.Tensor], torch.Tensor]:
+    """With main losses so small that half of the terms are dropped; what was kept at each step is noted."""
+
+    def total(main: torch.Tensor) -> torch.Tensor:
+        found = loss(3e-4 * main)
+        notes.append((loss.log().get("kept"), loss.log().get("terms"), loss.active.tolist()))
+        return found
+
+    return total
+
+
 def ranks(rank: int, folder: str, data: list) -> None:
     import torch.distributed as dist
     from torch.nn.parallel import DistributedDataParallel
@@ -637,10 +701,9 @@ def ranks(rank: int, folder: str, data: list) -> None:
     dist.init_process_group("gloo", init_method=f"file://{folder}/meet", rank=rank, world_size=2)
     model = DistributedDataParallel(Stream())
     share = [(x[rank::2], y[rank::2]) for x, y in data]
-    loss = structured(model)
-    curve = run(model, loss, share)
-    found = {"model": model.module.state_dict(), "curve": curve, "active": loss.active}
-    torch.save(found, Path(folder) / f"rank{rank}.pt")
+    notes: list = []
+    run(model, weak(structured(model, **TIGHT), notes), share)
+    torch.save({"model": model.module.state_dict(), "notes": notes}, Path(folder) / f"rank{rank}.pt")
     dist.destroy_process_group()
 
 
@@ -649,13 +712,16 @@ def test_two_ranks_train_as_one_with_both_batches(tmp_path):
     data = batches(10)
     # samples of the ranks are gathered rank by rank: the single run sees them in that order, for ties
     ordered = [(torch.cat([x[0::2], x[1::2]]), torch.cat([y[0::2], y[1::2]])) for x, y in data]
-    one = Stream()
-    loss = structured(one)
-    run(one, loss, ordered)
+    one, notes, alone = Stream(), [], []
+    run(one, weak(structured(one, **TIGHT), notes), ordered)
+    half = Stream()
+    run(half, weak(structured(half, **TIGHT), alone), [(x[0::2], y[0::2]) for x, y in data])
+    assert 0 < notes[-1][0] < notes[-1][1], "some terms are kept and some are not"
+    assert alone[-1] != notes[-1], "half of the samples would not do"
     torch.multiprocessing.spawn(ranks, (str(tmp_path), data), nprocs=2)
     for rank in range(2):
         saved = torch.load(tmp_path / f"rank{rank}.pt", weights_only=True)
-        assert torch.equal(saved["active"], loss.active), "the same clusters"
+        assert saved["notes"] == notes, "the same clusters, and the same terms kept, at every step"
         for name, value in one.state_dict().items():
             torch.testing.assert_close(saved["model"][name], value, atol=1e-5, rtol=1e-4)
 
@@ -676,7 +742,8 @@ def test_any_family_works_and_a_subject_too():
     ("settings", "words"),
     [
         ({"layers": 1}, "aligned between layers"),
-        ({"layers": 9}, "more layers asked for than the model has"),
+        ({"layers": 9}, r"more layers asked for than the model has\n  given:    9\n  accepted: 2 to 5"),
+        ({"blocks": BLOCKS[:1]}, r"(?s)more layers asked for than the model has.*a model with two blocks or more"),
         ({"tokens": 0}, "tokens is a count"),
         ({"every": 0}, "every is a count"),
         ({"bins": 300}, "bins out of range"),

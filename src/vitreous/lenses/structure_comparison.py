@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 from tqdm.auto import tqdm  # type: ignore[import-untyped]
 
+from vitreous.checks import whole
 from vitreous.engine import Engine, open_engine
 from vitreous.errors import SettingsError
 from vitreous.evidence.statistics import (
@@ -130,8 +131,9 @@ def compare(
                 accepted="what vt.structure gives",
                 remedy="vt.StructureFinding.load reads a saved one",
             )
-    if len(names) != 2 or names[0] == names[1]:
-        raise SettingsError("two findings need two different names", given=names)
+    if not isinstance(names, tuple | list) or not all(isinstance(name, str) for name in names) or len({*names}) != 2:
+        raise SettingsError("two findings need two different names", given=names, accepted='such as ("a", "b")')
+    whole(0, seed=seed)
     missing = _why_not(a, b, names)
     return Comparison(
         names=(names[0], names[1]),
@@ -243,9 +245,18 @@ def _why_not(a: StructureFinding, b: StructureFinding, names: Sequence[str]) -> 
 
 
 def _unlike(a: StructureFinding, b: StructureFinding, names: Sequence[str]) -> list[str]:
-    """Settings in which the two differ: then it is not only the models that are compared."""
-    keys = [key for key in a.settings if key != "source" and a.settings[key] != b.settings[key]]
-    return [f"{key}: {a.settings[key]} in {names[0]}, {b.settings[key]} in {names[1]}" for key in keys]
+    """What differs beside the models: settings, and which layers and tokens of the same number were looked at."""
+    found, other = dict(a.settings), dict(b.settings)
+    if a.labels.shape == b.labels.shape:
+        found["tokens"], other["tokens"] = a.tokens, b.tokens
+        if (a.settings["source"] is None) == (b.settings["source"] is None):  # an array names its layers otherwise
+            found["layers"], other["layers"] = a.layers, b.layers
+    keys = [key for key in found if key != "source" and found[key] != other[key]]
+    return [f"{key}: {_listed(found[key])} in {names[0]}, {_listed(other[key])} in {names[1]}" for key in keys]
+
+
+def _listed(value: Any) -> str:
+    return ", ".join(map(str, value)) if isinstance(value, tuple) else str(value)
 
 
 # -- text

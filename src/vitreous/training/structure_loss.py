@@ -88,8 +88,7 @@ class StructureLoss(nn.Module):
             if word not in words:
                 raise SettingsError(f"unknown {name}", given=word, accepted=words)
         found = find_blocks(model, blocks)
-        if len(found) < layers:
-            raise SettingsError("more layers asked for than the model has", given=layers, accepted=f"2 to {len(found)}")
+        _refuse_shallow(layers, len(found))
         self.layers, self.tokens, self.every, self.accumulate = layers, tokens, every, accumulate
         self.bins, self.threshold, self.gamma, self.reduce, self.transform = bins, threshold, gamma, reduce, transform
         self.depth = len(found)
@@ -309,6 +308,12 @@ def _refuse_wrong(layers: int, bins: int, threshold: float, gamma: float, counts
         raise SettingsError("bins out of range", given=bins, accepted=f"2 to {MOST_BINS}")
     if not 0 < threshold < float("inf") or not 0 <= gamma < float("inf"):
         raise SettingsError("threshold and gamma are positive", given=f"{threshold=}, {gamma=}")
+
+
+def _refuse_shallow(layers: int, there: int) -> None:
+    if there < layers:
+        most = f"2 to {there}" if there > 1 else "a model with two blocks or more"
+        raise SettingsError("more layers asked for than the model has", given=layers, accepted=most)
 
 
 def _refuse_many(main: Tensor) -> None:
