@@ -136,7 +136,7 @@ def simulate(workers: list[int], seed: int) -> dict[str, Any]:
 
     found: dict[str, Any] = {"piece_s": PIECE, "pieces_a_worker": EACH, "seed": seed, "runs": {}}
     for count in workers:
-        ray.init(num_cpus=count, include_dashboard=False, log_to_driver=False, logging_level="ERROR")
+        ray.init("local", num_cpus=count, include_dashboard=False, log_to_driver=False, logging_level="ERROR")
         kinds = {"even": (False, 0.0), "uneven": (True, 0.0), "deaths": (True, DEATHS)}
         found["runs"][count] = {name: simulated(count, *kind, seed) for name, kind in kinds.items()}
         if count == workers[0]:
