@@ -315,6 +315,18 @@ class Ranks:
         return found
 
 
+def in_turn(engine: Engine, make: Callable[[], Done]) -> Done:
+    """What each process makes for itself, under `torchrun` one after the other: what one writes the next one finds."""
+    if not isinstance(engine, Ranks):
+        return make()
+    made: Any = None
+    for rank in range(engine.workers):
+        if rank == engine.rank:
+            made = run(lambda _: make(), None)
+        engine.agree(lambda: None)
+    return unpack(made)
+
+
 # -- what engines share
 
 
