@@ -146,11 +146,10 @@ class OnDevice:
         together, first = max(1, room // (120 * k)), 0
         while first < len(self.weight):
             part = slice(first, first + together)
-            wanted = [at for at in units if first <= at < part.stop]
-            if wanted and (found := self._top(part, k)) is None:
-                together = fewer(min(together, len(self.weight) - first), "units")
-                continue
-            if wanted:
+            if wanted := [at for at in units if first <= at < part.stop]:
+                if (found := self._top(part, k)) is None:
+                    together = fewer(min(together, len(self.weight) - first), "units")
+                    continue
                 values, ids = found
                 yield from (UnitTop(at, ids[at - first], values[at - first]) for at in wanted)
             first = part.stop
