@@ -36,7 +36,7 @@ from vitreous.lenses.disentangle_rows import describe_source
 from vitreous.mirrors import kept_at
 from vitreous.models.subject import Subject
 from vitreous.provenance import json_bytes, replace_file
-from vitreous.subunits.layers import find_layer
+from vitreous.subunits.layers import LinearLayer, find_layer
 from vitreous.texts import TextSet
 
 ASKED = "asked.json"
@@ -84,8 +84,7 @@ def compare_dictionaries(
     As there, the first seed chooses, by eq. 9, and the others train what it chose; `sweep_steps` trains candidates for
     so many steps only. ELUDe aims for the same expansion unless `min_cluster_size` is given. Each of `seeds` draws
     other tokens and trains anew. Methods and seeds can be added later to the same `out`. `engine` says who makes rows,
-    method by method: "local" this process, "local:4" workers, "ray" a cluster, "torchrun" the processes of that; all
-    of them see `out`.
+    method by method: "local" this process, "local:4" workers, "ray" or "torchrun"; all of them see `out`.
 
     >>> found = vt.compare_dictionaries(subject, images, methods=["backbone", "topk", "elude"], out="compared")
     >>> print(found.table())
@@ -97,14 +96,12 @@ def compare_dictionaries(
     asked = _asked(subject, train, held, judge, head, settings)
     runner = open_engine(engine)
     with _folder(out, asked, runner) as folder:
-        reader = in_turn(runner, lambda: choose_reader(subject, train, held, accuracy, head, folder, progress))
-        room = Room(subject, layer, held, reader, progress)
-        other = in_turn(runner, lambda: _embedded(judge, held, folder, progress))
-        work = _Work(room, settings, train, folder, other)
+        given = subject, train, held, judge, head, folder, progress
+        work = in_turn(runner, lambda: _begun(layer, settings, *given))
         rows = work.rows(chosen, _checked_seeds(seeds), runner)
         ranking, said = _ranked(rows, work, judge)
-        notes = tuple(note for note in (reader.note, _about_start(held), said) if note)
-        found = DictionaryComparison(rows, ranking, asked | {"read by": reader.how, "top": work.top}, notes)
+        notes = tuple(note for note in (work.room.reader.note, _about_start(held), said) if note)
+        found = DictionaryComparison(rows, ranking, asked | {"read by": work.room.reader.how, "top": work.top}, notes)
         in_turn(runner, lambda: found.save(folder))
     return found
 
@@ -167,6 +164,22 @@ class _MakeRow:
         row = measure(method, self.bench.seed, watched, reference, work.room.reader, work.top, work.other)
         save_row(row, work.folder / ROWS)
         return row
+
+
+def _begun(
+    layer: LinearLayer,
+    settings: Settings,
+    subject: Subject,
+    train: Data,
+    held: Data,
+    judge: Subject | np.ndarray | None,
+    head: Head | None,
+    folder: Path,
+    progress: bool,
+) -> _Work:
+    reader = choose_reader(subject, train, held, settings.accuracy, head, folder, progress)
+    other = _embedded(judge, held, folder, progress)
+    return _Work(Room(subject, layer, held, reader, progress), settings, train, folder, other)
 
 
 def _ranked(
