@@ -13,9 +13,8 @@ import os
 import pickle
 import sys
 import threading
-from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -23,13 +22,13 @@ from itertools import islice
 from typing import Any, Protocol, TypeVar
 
 from vitreous.errors import EngineError, SettingsError, VitreousError
+from vitreous.in_order import InOrder, unpack
 
 Item = TypeVar("Item")
 Done = TypeVar("Done")
 
 KINDS = ("local", "ray", "torchrun")
 ACCEPTED = '"local", "local:4" (worker processes), "ray", "ray:4", "torchrun"'
-AHEAD = 2  # items a worker that are on their way, so that it need not wait for the next
 MOST_DEATHS = 3  # workers that die one after the other, with nothing done in between
 Threads = dict[str, int]
 
@@ -78,13 +77,6 @@ def run(job: Callable[[Item], Done], item: Item) -> tuple[bool, Any]:
         return False, error
 
 
-def unpack(answer: tuple[bool, Any]) -> Any:
-    well, value = answer
-    if not well:
-        raise value
-    return value
-
-
 # -- this process
 
 
@@ -117,27 +109,23 @@ class Workers:
         return make()
 
     def map(self, job: Callable[[Item], Done], items: Iterable[Item], *, gpu: bool = False) -> Iterator[Done]:
-        packed, source, sent = packed_job(job), iter(items), deque[Item]()
-        deaths = 0
+        packed, order, deaths = packed_job(job), InOrder(items, self.workers), 0
         while True:
             try:
                 with _pool(self.workers, packed, gpu) as pool:
-                    answers = deque(pool.submit(_run, item) for item in sent)
+                    answers = {pool.submit(_run, item): number for number, item in order.away.items()}
                     while True:
-                        for item in islice(source, AHEAD * self.workers - len(sent)):
-                            sent.append(item)
-                            answers.append(pool.submit(_run, item))
-                        if not sent:
+                        answers |= {pool.submit(_run, item): number for number, item in order.out()}
+                        if not answers:
                             return
-                        done = unpack(answers.popleft().result())
-                        sent.popleft()
-                        deaths = 0
-                        yield done
+                        for answer in wait(answers, return_when=FIRST_COMPLETED).done:
+                            found, deaths = answer.result(), 0
+                            yield from order.back(answers.pop(answer), found)
             except BrokenProcessPool as error:
                 deaths += 1
                 if deaths > MOST_DEATHS:
                     raise _keep_dying(deaths) from error
-                say(f"a worker process died: {len(sent)} pieces of work are begun anew")
+                say(f"a worker process died: {len(order.away)} pieces of work are begun anew")
 
 
 @contextmanager
@@ -213,23 +201,23 @@ class Cluster:
         return min(self.asked or there, there)
 
     def map(self, job: Callable[[Item], Done], items: Iterable[Item], *, gpu: bool = False) -> Iterator[Done]:
-        ray, count, source = open_ray(self.asked), self._count(gpu), iter(items)
+        ray, count = open_ray(self.asked), self._count(gpu)
         from ray.util import ActorPool
 
         kept = {"max_restarts": -1, "max_task_retries": MOST_DEATHS, "num_cpus": int(not gpu), "num_gpus": int(gpu)}
         packed = ray.put(packed_job(job, ray.cloudpickle))
         actors = [ray.remote(**kept)(RayWorker).remote(packed, threads_here()) for _ in range(count)]
-        pool, sent = ActorPool(actors), 0
+        pool, order = ActorPool(actors), InOrder(items, count)
         try:
             while True:
-                for item in islice(source, AHEAD * count - sent):
-                    pool.submit(_ask, item)
-                    sent += 1
-                if not sent:
+                for numbered in order.out():
+                    pool.submit(_ask, numbered)
+                if not order.away:
                     return
-                done = unpack(pool.get_next())
-                sent -= 1
-                yield done
+                number, answer, said = pool.get_next_unordered()
+                for line in said:
+                    say(line)
+                yield from order.back(number, answer)
         except ray.exceptions.RayActorError as error:
             raise _keep_dying(MOST_DEATHS, str(error).strip().splitlines()[-1]) from error
         finally:
@@ -244,12 +232,14 @@ class RayWorker:
         set_threads(threads)
         self.job = pickle.loads(packed)
 
-    def run(self, item: Any) -> tuple[bool, Any]:
-        return run(self.job, item)
+    def run(self, number: int, item: Any) -> tuple[int, tuple[bool, Any], list[str]]:
+        """The result under its number, and the lines that were said meanwhile: nobody looks at them here."""
+        _SAID.clear()
+        return number, run(self.job, item), list(_SAID)
 
 
-def _ask(actor: Any, item: Any) -> Any:
-    return actor.run.remote(item)
+def _ask(actor: Any, numbered: tuple[int, Any]) -> Any:
+    return actor.run.remote(*numbered)
 
 
 def open_ray(workers: int | None) -> Any:
@@ -262,12 +252,17 @@ def open_ray(workers: int | None) -> Any:
         ) from error
     if not ray.is_initialized():
         settings: dict[str, Any] = {"log_to_driver": False, "logging_level": "ERROR"}
-        if not os.environ.get("RAY_ADDRESS"):
-            settings |= {"num_cpus": max(workers or 1, os.cpu_count() or 1), "include_dashboard": False}
+        if not os.environ.get("RAY_ADDRESS"):  # "local": not what `ray start` has left on this machine
+            settings |= {"address": "local", "num_cpus": max(workers or 1, os.cpu_count() or 1)}
+            settings |= {"include_dashboard": False}
         try:
             ray.init(**settings)
         except (ConnectionError, RuntimeError, ValueError) as error:
-            raise EngineError(f"no Ray cluster: {error}", given=os.environ.get("RAY_ADDRESS")) from error
+            raise EngineError(
+                f"no Ray cluster: {error}",
+                given=os.environ.get("RAY_ADDRESS"),
+                remedy="a RAY_ADDRESS that answers (RAY_AUTH_MODE=token where it asks for one), or none",
+            ) from error
     return ray
 
 
@@ -320,6 +315,18 @@ class Ranks:
         return found
 
 
+def in_turn(engine: Engine, make: Callable[[], Done]) -> Done:
+    """What each process makes for itself, under `torchrun` one after the other: what one writes the next one finds."""
+    if not isinstance(engine, Ranks):
+        return make()
+    made: Any = None
+    for rank in range(engine.workers):
+        if rank == engine.rank:
+            made = run(lambda _: make(), None)
+        engine.agree(lambda: None)
+    return unpack(made)
+
+
 # -- what engines share
 
 
@@ -354,9 +361,13 @@ def set_threads(threads: Threads) -> None:
     threadpool_limits(threads["blas"], "blas")
 
 
+_SAID: list[str] = []  # few lines; a worker of Ray hands them on
+
+
 def say(line: str) -> None:
     """One line on the error stream, where a person who waits looks."""
     sys.stderr.write(line + "\n")
+    _SAID.append(line)
 
 
 def _keep_dying(deaths: int, said: str | None = None) -> EngineError:

@@ -48,11 +48,18 @@ class Parts:
                 first += len(part)
                 continue
             found = {}
-            self.most = -(-len(part) // 2)
-            say(f"out of memory with {len(part)} samples at a time: going on with {self.most}")
-            if torch.cuda.is_available():
-                torch.cuda.empty_cache()
+            self.most = fewer(len(part), "samples")
         return whole
+
+
+def fewer(count: int, what: str) -> int:
+    """Half as many at a time, after a line that says so; call it when the error and what it held are gone."""
+    import torch
+
+    say(f"out of memory with {count} {what} at a time: going on with {-(-count // 2)}")
+    if torch.cuda.is_available():
+        torch.cuda.empty_cache()
+    return -(-count // 2)
 
 
 def give_back() -> None:

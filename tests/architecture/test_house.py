@@ -22,7 +22,19 @@ PROBES_PER_1000_LINES = 2
 #: Rooms from the cellar up. A module imports from its own floor and from lower ones only.
 FLOORS = (
     {"axes", "checks", "errors"},
-    {"engine", "finding", "memory", "mirrors", "places", "preprocess", "provenance", "notes", "kernels", "evidence"},
+    {
+        "engine",
+        "finding",
+        "in_order",
+        "memory",
+        "mirrors",
+        "places",
+        "preprocess",
+        "provenance",
+        "notes",
+        "kernels",
+        "evidence",
+    },
     {"images", "models", "responses", "texts"},
     {"datasets", "scenery", "attention", "hooks"},
     {"doctor", "familiar", "laws", "store"},

@@ -72,6 +72,32 @@ def test_units_in_work_together_and_rows_in_pieces_change_nothing(mixture, monke
         np.testing.assert_array_equal(parts(cut)[name], parts(alone)[name], err_msg=name)
 
 
+def test_units_that_do_not_fit_together_are_looked_at_in_fewer_at_a_time(mixture, monkeypatch, capfd):
+    layer, q, settings = mixture
+    whole = vt.disentangle(layer, q, device="cpu", **settings)
+    stream = disentangle_device.stream_top_on_device
+
+    def small(pieces, k):
+        pieces = list(pieces)
+        if len(pieces[0]) > 1:
+            raise torch.OutOfMemoryError("CUDA out of memory")
+        return stream(pieces, k)
+
+    monkeypatch.setattr(disentangle_device, "stream_top_on_device", small)
+    fewer = vt.disentangle(layer, q, device="cpu", **settings)
+    said = capfd.readouterr().err
+    assert said.count("out of memory with 4 units at a time: going on with 2") == 1 == said.count("going on with 1")
+    for name in ("counts", "sizes", "codes", "top0", "top1", "subunit_top0"):
+        np.testing.assert_array_equal(parts(fewer)[name], parts(whole)[name], err_msg=name)
+
+    def never(pieces, k):
+        raise torch.OutOfMemoryError("CUDA out of memory")
+
+    monkeypatch.setattr(disentangle_device, "stream_top_on_device", never)
+    with pytest.raises(torch.OutOfMemoryError):
+        vt.disentangle(layer, q, device="cpu", **settings)
+
+
 def test_sums_of_clusters_are_those_of_the_cores_and_of_the_formula(mixture):
     layer, q, _ = mixture
     rows, weight = q.reshape(-1, INPUTS)[:400].copy(), layer.weight[1].detach().numpy()

@@ -5,8 +5,10 @@ from __future__ import annotations
 import builtins
 import os
 import signal
+import socket
 import subprocess
 import sys
+import tempfile
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,7 +17,8 @@ import numpy as np
 import pytest
 
 import vitreous as vt
-from vitreous.engine import Here, Workers, open_engine
+from vitreous.engine import Here, Workers, open_engine, say
+from vitreous.in_order import HELD, InOrder
 
 ENGINES = ["local", "local:2", "ray:2"]
 
@@ -107,7 +110,7 @@ def test_gpus_are_requested_from_ray():
     import ray
 
     ray.shutdown()
-    ray.init(num_cpus=4, num_gpus=2, include_dashboard=False, log_to_driver=False, logging_level="ERROR")
+    ray.init("local", num_cpus=4, num_gpus=2, include_dashboard=False, log_to_driver=False, logging_level="ERROR")
     try:
         found = list(open_engine("ray:4").map(seen_gpu, range(8), gpu=True))
     finally:
@@ -121,7 +124,7 @@ def test_a_cluster_without_gpus_is_said_to_have_none():
     import ray
 
     ray.shutdown()
-    ray.init(num_cpus=1, num_gpus=0, include_dashboard=False, log_to_driver=False, logging_level="ERROR")
+    ray.init("local", num_cpus=1, num_gpus=0, include_dashboard=False, log_to_driver=False, logging_level="ERROR")
     try:
         with pytest.raises(vt.EngineError, match=r"the Ray cluster has no GPU(.|\n)*device=\"cpu\""):
             list(open_engine("ray:1").map(seen_gpu, [0], gpu=True))
@@ -133,8 +136,110 @@ def test_items_are_taken_as_they_are_needed():
     taken = []
     work = Workers(2).map(refuses, (taken.append(n) or n for n in [0, 1] * 50))
     assert next(work) == 0
-    assert len(taken) <= 4
+    assert len(taken) <= 2 * HELD
     work.close()
+
+
+@dataclass(frozen=True)
+class FirstWaits:
+    """The first item is not done before the sixth is: with two workers the other one has to do all between."""
+
+    folder: Path
+
+    def __call__(self, item: int) -> int:
+        until = time.monotonic() + 60
+        while item == 0 and not (self.folder / "5").exists() and time.monotonic() < until:
+            time.sleep(0.01)
+        found = item == 0 and (self.folder / "5").exists()
+        (self.folder / str(item)).touch()
+        return -1 if item == 0 and not found else item
+
+
+@pytest.mark.parametrize("engine", ENGINES[1:])
+def test_a_slow_item_does_not_keep_the_other_workers_waiting(engine, tmp_path):
+    needs_ray(engine)
+    assert list(open_engine(engine).map(FirstWaits(tmp_path), range(40))) == list(range(40))
+
+
+def test_what_waits_for_a_slow_item_is_bounded():
+    order = InOrder(iter(range(1000)), 2)
+    begun = [number for number, _ in order.out()]
+    while len(begun) < 900 and (later := [number for number in order.away if number]):
+        assert list(order.back(later[0], (True, later[0]))) == []
+        begun += [number for number, _ in order.out()]
+    assert begun == list(range(2 * HELD)) and list(order.away) == [0]
+    assert list(order.back(0, (True, 0))) == begun
+    assert [number for number, _ in order.out()] == [16, 17, 18, 19]
+
+
+def speaks(item: int) -> int:
+    say(f"item {item} was a tight fit")
+    return item
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_what_workers_say_is_heard_here(engine, capfd):
+    needs_ray(engine)
+    assert list(open_engine(engine).map(speaks, range(3))) == [0, 1, 2]
+    assert sorted(capfd.readouterr().err.splitlines()) == [f"item {n} was a tight fit" for n in range(3)]
+
+
+JOINS = """
+import time
+import ray
+from vitreous.engine import open_engine
+from vitreous.errors import EngineError
+until = time.monotonic() + 100
+while True:
+    try:
+        assert open_engine("ray").workers == 3
+        break
+    except EngineError:  # it has not come up yet
+        assert time.monotonic() < until
+        time.sleep(0.5)
+assert list(open_engine("ray").map(abs, range(7))) == list(range(7))
+ray.shutdown()
+assert list(open_engine("ray:2").map(abs, [-1])) == [1], "it was shut down"
+"""
+
+
+@pytest.mark.slow
+def test_a_cluster_that_is_there_is_joined_and_left_running(tmp_path):
+    """One in processes of its own, as `ray start --head` makes it, that asks for a token."""
+    pytest.importorskip("ray", reason="the extra 'ray' is not installed")
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        port = str(found.getsockname()[1])
+    env = {**os.environ, "RAY_ADDRESS": f"127.0.0.1:{port}", "RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": "of-this-test"}
+    with tempfile.TemporaryDirectory(prefix="ray", ignore_cleanup_errors=True) as folder:  # sockets want a short path
+        kept = ["--temp-dir", folder, "--include-dashboard", "false", "--num-cpus", "3", "--block"]
+        head = [sys.executable, "-m", "ray.scripts.scripts", "start", "--head", "--port", port, *kept]
+        quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+        process = subprocess.Popen(head, env=env, start_new_session=True, **quiet)
+        try:
+            done = subprocess.run([sys.executable, "-c", JOINS], env=env, capture_output=True, text=True)
+        finally:
+            process.terminate()
+            process.wait(60)
+    assert done.returncode == 0, done.stderr
+
+
+def test_what_ray_start_has_left_behind_is_no_cluster(monkeypatch):
+    """Ray remembers the address of the last cluster that was started on a machine, also when it is gone."""
+    ray = pytest.importorskip("ray", reason="the extra 'ray' is not installed")
+    ray.shutdown()
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    monkeypatch.setattr("ray._private.utils.read_ray_address", lambda *_: "127.0.0.1:1")
+    assert list(open_engine("ray:2").map(abs, [-1])) == [1]
+    ray.shutdown()
+
+
+def test_a_cluster_that_is_not_there_is_named(monkeypatch):
+    ray = pytest.importorskip("ray", reason="the extra 'ray' is not installed")
+    ray.shutdown()
+    monkeypatch.setenv("RAY_ADDRESS", "somewhere")
+    with pytest.raises(vt.EngineError, match=r"no Ray cluster(.|\n)*somewhere"):
+        list(open_engine("ray").map(abs, [1]))
 
 
 def test_engines_that_are_not_there_are_refused(monkeypatch):

@@ -154,6 +154,31 @@ def test_a_pass_that_does_not_fit_is_done_in_parts(tmp_path, monkeypatch, capfd)
         np.testing.assert_allclose(parts[site][:], whole[site][:], rtol=1e-5, atol=1e-6)
 
 
+class Tight(timm.models.vision_transformer.VisionTransformer):
+    """A model of which three pictures fit at a time."""
+
+    def forward(self, x):
+        if len(x) > 3:
+            raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB")
+        return super().forward(x)
+
+
+@pytest.mark.parametrize("engine", ["local:2", "ray:2"])
+def test_workers_say_that_it_does_not_fit_and_learn_it_once(engine, tmp_path, capfd):
+    if engine.startswith("ray"):
+        ray = pytest.importorskip("ray", reason="the extra 'ray' is not installed")
+        ray.cloudpickle.register_pickle_by_value(sys.modules[__name__])
+    subject, images = subject_and_images()
+    settings = SETTINGS | {"batch_size": 5, "dtype": "float32"}
+    whole = record(subject, images, SITES, tmp_path / "whole", **settings)
+    subject.module.__class__ = Tight
+    parts = record(subject, images, SITES, tmp_path / "parts", engine=engine, **settings)
+    assert len(parts.manifest.shards) == 5
+    assert 1 <= capfd.readouterr().err.count("out of memory with 5 samples at a time: going on with 3") <= 2
+    for site in SITES:
+        np.testing.assert_allclose(parts[site][:], whole[site][:], rtol=1e-5, atol=1e-6)
+
+
 def test_parts_give_the_whole_in_order_and_other_errors_are_not_hidden():
     def cut(x):
         if len(x) > 3:

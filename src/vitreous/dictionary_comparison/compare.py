@@ -11,6 +11,7 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Literal
@@ -25,7 +26,7 @@ from vitreous.dictionary_comparison.result import ROWS, DictionaryComparison
 from vitreous.dictionary_comparison.rows import Row, measure, read_row, save_row
 from vitreous.dictionary_comparison.settings import Settings
 from vitreous.dictionary_comparison.watch import Room
-from vitreous.engine import Engine, open_engine
+from vitreous.engine import Engine, in_turn, open_engine
 from vitreous.errors import SettingsError, StoreError
 from vitreous.evidence.directions import directions
 from vitreous.images import ImageSet
@@ -35,7 +36,7 @@ from vitreous.lenses.disentangle_rows import describe_source
 from vitreous.mirrors import kept_at
 from vitreous.models.subject import Subject
 from vitreous.provenance import json_bytes, replace_file
-from vitreous.subunits.layers import find_layer
+from vitreous.subunits.layers import LinearLayer, find_layer
 from vitreous.texts import TextSet
 
 ASKED = "asked.json"
@@ -83,7 +84,7 @@ def compare_dictionaries(
     As there, the first seed chooses, by eq. 9, and the others train what it chose; `sweep_steps` trains candidates for
     so many steps only. ELUDe aims for the same expansion unless `min_cluster_size` is given. Each of `seeds` draws
     other tokens and trains anew. Methods and seeds can be added later to the same `out`. `engine` says who makes rows,
-    method by method: "local" this process, "local:4" workers, "ray" a cluster whose machines all see `out`.
+    method by method: "local" this process, "local:4" workers, "ray" or "torchrun"; all of them see `out`.
 
     >>> found = vt.compare_dictionaries(subject, images, methods=["backbone", "topk", "elude"], out="compared")
     >>> print(found.table())
@@ -93,15 +94,15 @@ def compare_dictionaries(
     training = steps, batch_size, learning_rate, k, sweep, sweep_steps
     settings = Settings(layer.site, expansion, tokens, top_k, min_cluster_size, *training, top, accuracy)
     asked = _asked(subject, train, held, judge, head, settings)
-    with _folder(out, asked) as folder:
-        reader = choose_reader(subject, train, held, accuracy, head, folder, progress)
-        room = Room(subject, layer, held, reader, progress)
-        work = _Work(room, settings, train, folder, _embedded(judge, held, folder, progress))
-        rows = work.rows(chosen, _checked_seeds(seeds), open_engine(engine))
+    runner = open_engine(engine)
+    with _folder(out, asked, runner) as folder:
+        given = subject, train, held, judge, head, folder, progress
+        work = in_turn(runner, lambda: _begun(layer, settings, *given))
+        rows = work.rows(chosen, _checked_seeds(seeds), runner)
         ranking, said = _ranked(rows, work, judge)
-        notes = tuple(note for note in (reader.note, _about_start(held), said) if note)
-        found = DictionaryComparison(rows, ranking, asked | {"read by": reader.how, "top": work.top}, notes)
-        found.save(folder)
+        notes = tuple(note for note in (work.room.reader.note, _about_start(held), said) if note)
+        found = DictionaryComparison(rows, ranking, asked | {"read by": work.room.reader.how, "top": work.top}, notes)
+        in_turn(runner, lambda: found.save(folder))
     return found
 
 
@@ -125,14 +126,14 @@ class _Work:
     def rows(self, methods: Sequence[str], seeds: Sequence[int], engine: Engine) -> tuple[Row, ...]:
         wanted = [(method, seed) for method in methods for seed in (seeds if method != "backbone" else seeds[:1])]
         there = {pair: read_row(self.folder / ROWS, *pair) for pair in wanted}
-        self.room.reference(self.folder)  # for all who make rows
+        in_turn(engine, lambda: self.room.reference(self.folder))  # for all who make rows
         done = sum(row is not None for row in there.values())
         with tqdm(total=len(wanted), initial=done, desc="rows", disable=not self.room.progress) as bar:
             for seed in seeds:
                 missing = [method for method, s in wanted if s == seed and there[method, s] is None]
                 if not missing:
                     continue
-                job = _MakeRow(self, self._bench(seed))
+                job = _MakeRow(self, in_turn(engine, partial(self._bench, seed)))
                 for method, made in zip(missing, engine.map(job, missing, gpu=self._on_gpu), strict=True):
                     there[method, seed] = made
                     bar.set_postfix_str(method)
@@ -163,6 +164,22 @@ class _MakeRow:
         row = measure(method, self.bench.seed, watched, reference, work.room.reader, work.top, work.other)
         save_row(row, work.folder / ROWS)
         return row
+
+
+def _begun(
+    layer: LinearLayer,
+    settings: Settings,
+    subject: Subject,
+    train: Data,
+    held: Data,
+    judge: Subject | np.ndarray | None,
+    head: Head | None,
+    folder: Path,
+    progress: bool,
+) -> _Work:
+    reader = choose_reader(subject, train, held, settings.accuracy, head, folder, progress)
+    other = _embedded(judge, held, folder, progress)
+    return _Work(Room(subject, layer, held, reader, progress), settings, train, folder, other)
 
 
 def _ranked(
@@ -278,13 +295,18 @@ def _about_start(held: Data) -> str:
 
 
 @contextmanager
-def _folder(out: str | Path | None, asked: Mapping[str, Any]) -> Iterator[Path]:
-    """A folder for rows and what they need. One that holds a comparison of something else is refused."""
+def _folder(out: str | Path | None, asked: Mapping[str, Any], engine: Engine) -> Iterator[Path]:
+    """A folder for rows and what they need."""
     if out is None:
         with TemporaryDirectory(prefix="compared-", ignore_cleanup_errors=True) as scratch:
             yield Path(scratch)
         return
-    out, now = Path(out), json_bytes(dict(asked))
+    in_turn(engine, lambda: _claim(Path(out), json_bytes(dict(asked))))
+    yield Path(out)
+
+
+def _claim(out: Path, now: bytes) -> None:
+    """One that holds a comparison of something else is refused."""
     if out.exists() and not out.is_dir():
         raise StoreError("a comparison is a folder, and this is a file", given=str(out))
     if (out / ASKED).exists():
@@ -300,4 +322,3 @@ def _folder(out: str | Path | None, asked: Mapping[str, Any]) -> Iterator[Path]:
         raise StoreError(f"{out} is not empty and not ours", given=found[:5], accepted="a new or empty folder")
     out.mkdir(parents=True, exist_ok=True)
     replace_file(out / ASKED, now)
-    yield out

@@ -29,6 +29,7 @@ from vitreous.lenses.disentangle_finding import Examples
 from vitreous.lenses.disentangle_rows import Rows
 from vitreous.lenses.disentangle_units import HELD, Options, UnitTop, divided
 from vitreous.lenses.disentangle_work import UnitSplit, first_of_images
+from vitreous.memory import fewer, is_out_of_memory
 from vitreous.models.subject import Subject
 
 LANES = {"cuda": 2}  # units in work at a time; one elsewhere
@@ -142,15 +143,27 @@ class OnDevice:
         As on cores, units that are not asked for take part in the products of their neighbours.
         """
         room = _memory(self.device) // TOP_SHARE if self.device.type == "cuda" else HELD
-        together = max(1, room // (120 * k))
-        for first in range(0, len(self.weight), together):
+        together, first = max(1, room // (120 * k)), 0
+        while first < len(self.weight):
             part = slice(first, first + together)
-            if not (wanted := [at for at in units if first <= at < part.stop]):
-                continue
+            if wanted := [at for at in units if first <= at < part.stop]:
+                if (found := self._top(part, k)) is None:
+                    together = fewer(min(together, len(self.weight) - first), "units")
+                    continue
+                values, ids = found
+                yield from (UnitTop(at, ids[at - first], values[at - first]) for at in wanted)
+            first = part.stop
+
+    def _top(self, part: slice, k: int) -> tuple[Tensor, Tensor] | None:
+        """Values and rows (unit, k) of neighbouring units; None where there is no memory for so many."""
+        held = self.held
+        try:
             weight, bias = self._there(self.weight[part]), self._there(self.bias[part, None])
-            active = (torch.addmm(bias, weight, q.T) for q in self.held.batches())
-            values, ids = stream_top_on_device(active, k)
-            yield from (UnitTop(at, ids[at - first], values[at - first]) for at in wanted)
+            return stream_top_on_device((torch.addmm(bias, weight, q.T) for q in held.batches()), k)
+        except (MemoryError, RuntimeError) as error:
+            if not is_out_of_memory(error) or len(self.weight[part]) == 1:
+                raise
+            return None
 
     def splits(self, tops: Iterable[UnitTop], options: Options, examples: int = 0) -> Iterator[tuple[int, UnitSplit]]:
         """In the order of `tops`, a few units at a time, each on a stream of its own."""

@@ -11,7 +11,7 @@ import errno
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -21,6 +21,7 @@ from vitreous.axes import Size
 from vitreous.engine import Engine, Here, open_engine
 from vitreous.errors import SettingsError, StoreError
 from vitreous.hooks import evaluating
+from vitreous.memory import Parts
 from vitreous.provenance import start_run
 from vitreous.recording.destination import Destination, size_text
 from vitreous.recording.passes import OnNonfinite, Pass
@@ -111,6 +112,7 @@ class _Work:
     plan: Plan
     where: Destination
     on_nonfinite: OnNonfinite
+    parts: Parts = field(default_factory=Parts)  # what did not fit once is not tried with every shard
 
     @property
     def manifest(self) -> Manifest:
@@ -118,7 +120,7 @@ class _Work:
 
     def compute(self) -> Pass:
         order = self.order
-        about = (order.images.ids, order.lengths, self.on_nonfinite)
+        about = (order.images.ids, order.lengths, self.on_nonfinite, self.parts)
         return Pass(order.subject, self.manifest.sites, order.dtype, self.plan.draws, *about)
 
     def __call__(self, number: int) -> Shard:
