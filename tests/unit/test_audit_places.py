@@ -195,6 +195,8 @@ def test_the_audit_of_parts_says_the_whole_models_test(planted, tmp_path):
 def test_a_patch_on_disk_does_the_same_and_refuses_other_weights(planted, tmp_path):
     subject, images, finding = planted
     patch = finding.switch_off()
+    leaves_as_a_table(patch, tmp_path)
+    shows_itself(patch)
     patch.save(tmp_path / "places.safetensors")
     loaded = vt.PlacesOff.load(tmp_path / "places.safetensors")
     x = subject.inputs([picture.image for picture in images[:4]])
