@@ -60,9 +60,8 @@ def run(sources: Any, responses: vt.Responses, change: dict[str, Any], weight: f
     some = {name: {site: rows[:pictures] for site, rows in part.items()} for name, part in sources.items()}
     start = time.process_time()
     with patch.object(align_training, "SMALL", begin):
-        found = vt.align(
-            some, responses[:pictures], lambda_eigen=weight, seed=seed, patience=epochs, progress=False, **settings
-        )
+        settings |= {"lambda_eigen": weight, "seed": seed, "patience": epochs}
+        found = vt.align(some, None, responses[:pictures], progress=False, **settings)
     errors = [line["held out"] for line in found.log]
     best = int(np.argmin(errors))
     return {

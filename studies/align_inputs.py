@@ -56,7 +56,7 @@ def aligned(folder: Path, sources: Any, responses: vt.Responses, **settings: Any
     """The alignment of this folder, learned if it is not there yet."""
     if (folder / "alignment.json").exists():
         return vt.ChannelAlign.load(folder)
-    return vt.align(sources, responses, out=folder, **{**SETTINGS, **settings})
+    return vt.align(sources, None, responses, out=folder, **{**SETTINGS, **settings})
 
 
 def learned(work: Path, session: str, weight: float) -> list[vt.ChannelAlign]:

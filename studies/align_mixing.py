@@ -99,7 +99,7 @@ def own_centre(weight: float) -> Callable[..., dict[str, Any]]:
 def trained(inputs: Features, responses: vt.Responses, losses: Any = None, **settings: Any) -> list[vt.ChannelAlign]:
     with patch.object(align_training, "losses", losses or align_training.losses):
         settings = {**SETTINGS, "lambda_eigen": 0.0, **settings}
-        return [vt.align(inputs, responses, seed=seed, **settings) for seed in SEEDS]
+        return [vt.align(inputs, None, responses, seed=seed, **settings) for seed in SEEDS]
 
 
 # -- maps that no response taught

@@ -59,7 +59,7 @@ def aligning(folder: Path) -> None:
     rng = np.random.default_rng(0)
     arrays = {"one": {f"layer {k}": rng.standard_normal((60, 9, 12), np.float32) for k in range(2)}}
     responses = rng.standard_normal((60, 5)).astype(np.float32)
-    vt.align(arrays, responses, width=16, nodes=20, epochs=25, out=folder, progress=False)
+    vt.align(arrays, None, responses, width=16, nodes=20, epochs=25, out=folder, progress=False)
 
 
 def reporting(folder: Path) -> None:

@@ -40,3 +40,31 @@ def covariance(rows: np.ndarray) -> float:
     mean = rows.mean(0)
     matrix = sum(np.outer(row - mean, row - mean) for row in rows) / (m - 1)
     return sum(matrix[i, j] ** 2 for i in range(width) for j in range(width) if i != j) / width
+
+
+def predicted(features: list[np.ndarray], maps: list[np.ndarray], head: np.ndarray, bias: np.ndarray) -> np.ndarray:
+    """Eq. 1 and 2: (picture, patch, channel) of every slot -> (picture, response), picture by picture."""
+    found = []
+    for n in range(len(features[0])):
+        aligned = sum(part[n] @ w for part, w in zip(features, maps, strict=True)) / len(features)
+        found.append(np.mean([patch @ head + bias for patch in aligned], axis=0))
+    return np.array(found)
+
+
+def total(
+    features: list[np.ndarray],
+    rows: list[np.ndarray],
+    maps: list[np.ndarray],
+    head: np.ndarray,
+    bias: np.ndarray,
+    measured: np.ndarray,
+    weights: tuple[float, float, float],
+    kept: int,
+) -> float:
+    """Eq. 10 with the mean for eq. 9: `rows` (node, channel) of every slot are the patches that the regularisers see,
+    `weights` λ_eigen, λ_zero, λ_cov."""
+    response = np.abs(predicted(features, maps, head, bias) - measured).mean()
+    after = [part @ w for part, w in zip(rows, maps, strict=True)]
+    held = np.mean([eigen(a, b, kept) for a, b in zip(rows, after, strict=True)])
+    together = np.concatenate(after)
+    return response + weights[0] * held + weights[1] * zero(together) + weights[2] * covariance(together)

@@ -15,7 +15,15 @@ from tests.reference import align as reference
 import vitreous as vt
 from vitreous.evidence.responses import explained
 from vitreous.lenses import align as lens
-from vitreous.lenses.align_training import AlignNet, covariance, eigen_constraint, zero_centre
+from vitreous.lenses.align_training import (
+    AlignNet,
+    Seen,
+    Weights,
+    covariance,
+    eigen_constraint,
+    losses,
+    zero_centre,
+)
 
 QUICK = {"width": 12, "epochs": 40, "patience": 40, "lr": 0.01, "progress": False}
 
@@ -46,6 +54,23 @@ def test_the_terms_are_the_formulas():
     assert float(covariance(rows)) == pytest.approx(reference.covariance(rows.double().numpy()), rel=1e-4)
 
 
+def test_the_whole_loss_is_equation_10():
+    """Two slots of different width, all patches of all pictures, from single patches on."""
+    generator = np.random.default_rng(3)
+    features = [generator.standard_normal((9, 4, channels)) + 0.2 for channels in (5, 7)]
+    measured = generator.standard_normal((9, 3))
+    net = AlignNet([5, 7], 6, 3, 0).double()
+    seen = Seen(*([torch.from_numpy(part) for part in made] for made in ([f.mean(1) for f in features], features)))
+    arrays = [w.detach().numpy() for w in net.maps], net.head.detach().numpy(), net.bias.detach().numpy()
+    rows = [part.reshape(36, -1) for part in features]
+    for scale in ((0.0, 0.0, 0.0), (1.0, 0.01, 0.01), (0.1, 2.0, 3.0)):
+        weights = Weights(*scale, nodes=36, eigenvectors=4)
+        target, pictures = torch.from_numpy(measured), torch.arange(9)
+        found = losses(net, seen, pictures, target, weights, torch.Generator().manual_seed(0))
+        expected = reference.total(features, rows, *arrays, measured, scale, 4)
+        assert float(found["total"].detach()) == pytest.approx(expected, rel=1e-6)
+
+
 def test_an_alignment_that_turns_features_does_not_move_the_cut():
     rows = torch.randn(2, 20, 6, generator=torch.Generator().manual_seed(1))
     turn = torch.linalg.qr(torch.randn(6, 6, generator=torch.Generator().manual_seed(2)))[0]
@@ -55,7 +80,7 @@ def test_an_alignment_that_turns_features_does_not_move_the_cut():
 def test_responses_to_new_images_are_predicted_and_patches_of_two_models_come_to_lie_together():
     models, values = world()
     rois = {"early": np.arange(10) < 5, "late": np.arange(10) >= 5}
-    alignment = vt.align(models, vt.Responses(values, rois), lambda_eigen=0, **QUICK)
+    alignment = vt.align(models, None, vt.Responses(values, rois), lambda_eigen=0, **QUICK)
     score = alignment.score()
     assert np.nanmean(score["all"]) > 0.85 and set(score) == {"all", "early", "late"}
     assert len(alignment.held_out) == 20 and len(alignment.log) <= 40
@@ -87,7 +112,7 @@ def test_layers_that_have_to_predict_alone_do_so():
             np.mean(explained(alignment.measured, alignment.in_response_space(rows, name, "layer 0") + alignment.bias))
         )
 
-    runs = {how: vt.align(halves, values, lambda_eigen=0, predict=how, **QUICK) for how in ("together", "alone")}
+    runs = {how: vt.align(halves, None, values, lambda_eigen=0, predict=how, **QUICK) for how in ("together", "alone")}
     assert alone(runs["alone"], "two") > alone(runs["together"], "two") + 0.1
     assert all(alone(runs["alone"], name) > 0.4 for name in halves)
     assert runs["alone"].settings["predict"] == "alone"
@@ -95,19 +120,19 @@ def test_layers_that_have_to_predict_alone_do_so():
     pooled = [torch.randn(6, 3), torch.randn(6, 4)]
     torch.testing.assert_close(net.alone(pooled).mean(0), net(pooled))
     with pytest.raises(vt.SettingsError, match=r"(?s)unknown way to predict.*together, alone"):
-        vt.align(halves, values, predict="each")
+        vt.align(halves, None, values, predict="each")
 
 
 def test_shuffled_responses_are_not_predicted():
     models, values = world()
     shuffled = values[np.random.default_rng(5).permutation(len(values))]
-    assert np.nanmean(vt.align(models, shuffled, **QUICK).score()["all"]) < 0.1
+    assert np.nanmean(vt.align(models, None, shuffled, **QUICK).score()["all"]) < 0.1
 
 
 def test_the_eigen_constraint_keeps_the_cut():
     models, values = world(noise=1.0)
-    free = vt.align(models, values[:, :3], lambda_eigen=0.0, **QUICK)
-    kept = vt.align(models, values[:, :3], lambda_eigen=5.0, **QUICK)
+    free = vt.align(models, None, values[:, :3], lambda_eigen=0.0, **QUICK)
+    kept = vt.align(models, None, values[:, :3], lambda_eigen=5.0, **QUICK)
 
     def moved_by(alignment):
         rows = torch.from_numpy(models["one"]["layer 0"][:16].reshape(1, -1, 16))
@@ -121,7 +146,7 @@ def test_the_eigen_constraint_keeps_the_cut():
 def test_a_killed_training_goes_on_and_ends_with_the_same_maps(tmp_path, monkeypatch, capfd):
     models, values = world(60)
     settings = QUICK | {"epochs": 6}
-    whole = vt.align(models, values, out=tmp_path / "whole", **settings)
+    whole = vt.align(models, None, values, out=tmp_path / "whole", **settings)
     real, calls = lens._epoch, []
 
     def dying(*args):
@@ -132,9 +157,9 @@ def test_a_killed_training_goes_on_and_ends_with_the_same_maps(tmp_path, monkeyp
 
     monkeypatch.setattr(lens, "_epoch", dying)
     with pytest.raises(KeyboardInterrupt):
-        vt.align(models, values, out=tmp_path / "killed", **settings)
+        vt.align(models, None, values, out=tmp_path / "killed", **settings)
     monkeypatch.setattr(lens, "_epoch", real)
-    again = vt.align(models, values, out=tmp_path / "killed", **settings)
+    again = vt.align(models, None, values, out=tmp_path / "killed", **settings)
     assert [line["total"] for line in again.log] == [line["total"] for line in whole.log]
     assert all((a == b).all() for a, b in zip(again.maps, whole.maps, strict=True))
     loaded = vt.ChannelAlign.load(tmp_path / "killed")
@@ -142,15 +167,15 @@ def test_a_killed_training_goes_on_and_ends_with_the_same_maps(tmp_path, monkeyp
     swapped = {"one": models["two"], "two": models["one"]}
     for given, wanted, changed in ((models, values, {"lr": 0.1}), (models, values[::-1], {}), (swapped, values, {})):
         with pytest.raises(vt.SettingsError, match="other settings, models or responses"):
-            vt.align(given, wanted, out=tmp_path / "whole", **(settings | changed))
+            vt.align(given, None, wanted, out=tmp_path / "whole", **(settings | changed))
     checkpoint = tmp_path / "whole" / "checkpoint.pt"
     os.truncate(checkpoint, checkpoint.stat().st_size // 2)
-    anew = vt.align(models, values, out=tmp_path / "whole", **settings)
+    anew = vt.align(models, None, values, out=tmp_path / "whole", **settings)
     assert "cannot be read: training begins anew" in capfd.readouterr().err
     assert all((a == b).all() for a, b in zip(anew.maps, whole.maps, strict=True))
     torch.save({"facts": "of something else"}, checkpoint)
     with pytest.raises(vt.SettingsError, match="other settings, models or responses"):
-        vt.align(models, values, out=tmp_path / "whole", **settings)
+        vt.align(models, None, values, out=tmp_path / "whole", **settings)
     (tmp_path / "killed" / "alignment.json").write_text("{")
     with pytest.raises(vt.SettingsError, match="not a saved alignment"):
         vt.ChannelAlign.load(tmp_path / "killed")
@@ -162,7 +187,7 @@ sys.path[:0] = {path!r}
 from tests.unit.test_align import QUICK, world
 import vitreous as vt
 models, values = world(60)
-vt.align(models, values, out={out!r}, **(QUICK | {{"epochs": 400, "patience": 400}}))
+vt.align(models, None, values, out={out!r}, **(QUICK | {{"epochs": 400, "patience": 400}}))
 """
 
 
@@ -171,7 +196,7 @@ def test_a_process_that_is_killed_loses_nothing(tmp_path):
     """kill -9 in the middle of training, twice; the third run ends with the maps of a run that was left alone."""
     models, values = world(60)
     settings = QUICK | {"epochs": 400, "patience": 400}
-    whole = vt.align(models, values, out=tmp_path / "whole", **settings)
+    whole = vt.align(models, None, values, out=tmp_path / "whole", **settings)
     folder = tmp_path / "killed"
     script = KILLED.format(path=sys.path, out=str(folder))
     for _ in range(2):
@@ -183,14 +208,14 @@ def test_a_process_that_is_killed_loses_nothing(tmp_path):
         process.kill()
         process.wait()
         assert not (folder / "alignment.json").exists()
-    again = vt.align(models, values, out=folder, **settings)
+    again = vt.align(models, None, values, out=folder, **settings)
     assert len(again.log) == len(whole.log)
     assert all((a == b).all() for a, b in zip(again.maps, whole.maps, strict=True))
 
 
 def test_the_same_seed_gives_the_same_bytes_and_another_does_not():
     models, values = world(40)
-    one, again, other = (vt.align(models, values, seed=s, **(QUICK | {"epochs": 3})) for s in (1, 1, 2))
+    one, again, other = (vt.align(models, None, values, seed=s, **(QUICK | {"epochs": 3})) for s in (1, 1, 2))
     assert all(a.tobytes() == b.tobytes() for a, b in zip(one.maps, again.maps, strict=True))
     assert one.maps[0].tobytes() != other.maps[0].tobytes()
 
@@ -202,7 +227,7 @@ def test_repeats_give_a_ceiling_by_region(tmp_path):
     repeats = values[:, None] + spread * generator.standard_normal((120, 4, 10))
     rois = {"clean": np.arange(10) < 5, "noisy": np.arange(10) >= 5}
     responses = vt.Responses(repeats.mean(1), rois, repeats)
-    alignment = vt.align(models, responses, lambda_eigen=0, **QUICK)
+    alignment = vt.align(models, None, responses, lambda_eigen=0, **QUICK)
     rows = {row["region"]: row for row in alignment.records()}
     assert rows["clean"]["ceiling"] > 0.95 > 0.7 > rows["noisy"]["ceiling"]
     assert rows["clean"]["R2"] > rows["noisy"]["R2"] and rows["clean"]["share"] == pytest.approx(
@@ -210,7 +235,7 @@ def test_repeats_give_a_ceiling_by_region(tmp_path):
     )
     alignment.save(tmp_path)
     np.testing.assert_array_equal(vt.ChannelAlign.load(tmp_path).ceiling, alignment.ceiling)
-    assert "ceiling" not in vt.align(models, values, **(QUICK | {"epochs": 1})).records()[0]
+    assert "ceiling" not in vt.align(models, None, values, **(QUICK | {"epochs": 1})).records()[0]
 
 
 @pytest.mark.parametrize("target", ["another model", "texts"])
@@ -225,9 +250,9 @@ def test_other_targets_guide_as_well(target):
         words = generator.standard_normal((2, 24)).astype(np.float32)
         embedding = words[(models["one"]["layer 1"].mean(1)[:, 0] > 0).astype(int)]
         least = 0.25
-    alignment = vt.align({"two": models["two"]}, embedding, lambda_eigen=0, **QUICK)
+    alignment = vt.align({"two": models["two"]}, None, embedding, lambda_eigen=0, **QUICK)
     assert alignment.means()["all"] > least, alignment
-    shuffled = vt.align({"two": models["two"]}, generator.permutation(embedding), lambda_eigen=0, **QUICK)
+    shuffled = vt.align({"two": models["two"]}, None, generator.permutation(embedding), lambda_eigen=0, **QUICK)
     assert shuffled.means()["all"] < 0.1
 
 
@@ -236,7 +261,7 @@ def test_an_alignment_reads_for_a_cut_over_models_of_different_width(tmp_path):
     models["two"] = {name: part[..., :14] for name, part in models["two"].items()}
     with pytest.raises(vt.SettingsError, match=r"(?s)same channels.*vt.align"):
         vt.ncut(models, 4)
-    alignment = vt.align(models, values, **(QUICK | {"epochs": 3}))
+    alignment = vt.align(models, None, values, **(QUICK | {"epochs": 3}))
     spectral = vt.ncut(models, 4, read=alignment.transform)
     assert spectral.of("two", "layer 1").shape == (40, 6, 4)
     with pytest.raises(vt.SettingsError, match="no such region"):
@@ -245,7 +270,7 @@ def test_an_alignment_reads_for_a_cut_over_models_of_different_width(tmp_path):
 
 def test_channels_of_a_region_are_those_with_the_largest_weights():
     models, values = world(60)
-    alignment = vt.align(models, vt.Responses(values, {"early": np.arange(10) < 5}), **(QUICK | {"epochs": 3}))
+    alignment = vt.align(models, None, vt.Responses(values, {"early": np.arange(10) < 5}), **(QUICK | {"epochs": 3}))
     strength = np.abs(alignment.head[:, :5] / alignment.spread[:5]).mean(1)
     assert set(alignment.channels_of("early", 4)) == set(np.argsort(-strength)[:4])
     with pytest.raises(vt.SettingsError, match="number of channels"):
@@ -261,14 +286,14 @@ def test_bad_input_is_refused_with_what_to_do():
         (values[:, 0], "image, response"),
     ):
         with pytest.raises(vt.SettingsError, match=match):
-            vt.align(models, wrong, **QUICK)
+            vt.align(models, None, wrong, **QUICK)
     with pytest.raises(vt.SettingsError, match="mask of V1 does not fit"):
         vt.Responses(values, {"V1": np.ones(9, bool)})
     with pytest.raises(vt.SettingsError, match="repeats are"):
         vt.Responses(values, repeats=np.zeros((40, 2, 9)))
     for wrong in ({"held_out": 1.0}, {"nodes": 6}, {"lr": 0}, {"width": 0}, {"width": 2.5}, {"batch": "64"}):
         with pytest.raises(vt.SettingsError):
-            vt.align(models, values, **(QUICK | wrong))
+            vt.align(models, None, values, **(QUICK | wrong))
     for wrong, match in (
         ({"patience": 0}, r"(?s)patience is a whole number.*from 1 on"),
         ({"seed": -1}, "seed is a whole number"),
@@ -281,12 +306,12 @@ def test_bad_input_is_refused_with_what_to_do():
         ({"out": 3}, "out is a folder"),
     ):
         with pytest.raises(vt.SettingsError, match=match):
-            vt.align(models, values, **(QUICK | wrong))
+            vt.align(models, None, values, **(QUICK | wrong))
     broken = {"one": {"layer 0": models["one"]["layer 0"].copy()}}
     broken["one"]["layer 0"][3, 2, 1] = np.inf
     with pytest.raises(vt.SettingsError, match=r"(?s)features are not finite.*one layer 0, picture 3"):
-        vt.align(broken, values, **QUICK)
-    alignment = vt.align(models, values, **(QUICK | {"epochs": 1}))
+        vt.align(broken, None, values, **QUICK)
+    alignment = vt.align(models, None, values, **(QUICK | {"epochs": 1}))
     with pytest.raises(vt.SettingsError, match=r"(?s)no such layer.*one layer 0"):
         alignment.transform(models["one"]["layer 0"], "three", "layer 0")
     with pytest.raises(vt.SettingsError, match="other channels"):
@@ -300,34 +325,48 @@ def test_bad_input_is_refused_with_what_to_do():
 def test_subjects_are_recorded_first(tmp_path):
     images = vt.scenes(12, size=64, seed=0)
     values = np.random.default_rng(0).standard_normal((12, 3))
-    settings = {"images": images, "sites": "blocks.2.attn.out", "rois": {"V1": np.arange(3) < 1}, "width": 8}
+    settings = {"sites": "blocks.2.attn.out", "rois": {"V1": np.arange(3) < 1}, "width": 8}
     found = vt.align(
-        {"text": vt.load("bundled:scenes-text")}, values, out=tmp_path, epochs=2, progress=False, **settings
+        {"text": vt.load("bundled:scenes-text")}, images, values, out=tmp_path, epochs=2, progress=False, **settings
     )
     assert found.slots == (("text", "blocks.2.attn.out"),) and set(found.score()) == {"all", "V1"}
     assert vt.Store.open(tmp_path / "stores" / "text").sites == ("blocks.2.attn.out",)
     stores = {"text": vt.Store.open(tmp_path / "stores" / "text")}
-    vt.align(stores, values, epochs=1, progress=False, **settings)
-    with pytest.raises(vt.SettingsError, match=r"(?s)other pictures than images=.*text"):
-        vt.align(stores, values, **(settings | {"images": vt.scenes(12, size=64, seed=1)}))
-    with pytest.raises(vt.SettingsError, match=r"(?s)recorded first.*images= and out="):
-        vt.align({"text": vt.load("bundled:scenes-text")}, values)
+    vt.align(stores, images, values, epochs=1, progress=False, **settings)
+    with pytest.raises(vt.SettingsError, match=r"(?s)other pictures than images.*text"):
+        vt.align(stores, vt.scenes(12, size=64, seed=1), values, **settings)
+    with pytest.raises(vt.SettingsError, match=r"(?s)recorded first.*images and out="):
+        vt.align({"text": vt.load("bundled:scenes-text")}, None, values)
     with pytest.raises(vt.SettingsError, match="regions of their own"):
-        vt.align({"text": {"a": np.zeros((12, 2, 3))}}, vt.Responses(values), rois=settings["rois"])
+        vt.align({"text": {"a": np.zeros((12, 2, 3))}}, None, vt.Responses(values), settings["rois"])
+    with pytest.raises(vt.SettingsError, match=r"(?s)images come before the responses.*ndarray.*or None"):
+        vt.align(stores, values, settings["rois"])
+    recorded = sorted((tmp_path / "stores").rglob("*"))
+    with pytest.raises(vt.SettingsError, match=r"(?s)not as many responses as images.*11 responses, 12 images"):
+        vt.align({"mae": vt.load("bundled:scenes-mae")}, images, values[:11], out=tmp_path)
+    assert sorted((tmp_path / "stores").rglob("*")) == recorded  # refused before anything is recorded
+
+
+def test_all_that_decides_is_kept_with_the_result():
+    models, values = world(40)
+    given = {"batch": 7, "nodes": 30, "eigenvectors": 3, "held_out": 0.2, "lambda_cov": 0.02, "predict": "alone"}
+    found = vt.align(models, None, values, **(QUICK | {"epochs": 2, "tokens": "all"} | given))
+    asked = {name: value for name, value in (QUICK | given).items() if name not in ("epochs", "progress")}
+    assert asked.items() <= found.settings.items() and found.settings["epochs"] == len(found.log) == 2
 
 
 @pytest.mark.parametrize("batch", [1, 35])
 def test_a_last_batch_of_one_image_is_no_trouble(batch):
     """36 images to train on: the last batch has one, whose patches are fewer than the constraint's eigenvectors."""
     models, values = world(40)
-    found = vt.align(models, values, **(QUICK | {"epochs": 2, "batch": batch}))
+    found = vt.align(models, None, values, **(QUICK | {"epochs": 2, "batch": batch}))
     assert np.isfinite(found.means()["all"]) and all(np.isfinite(line["total"]) for line in found.log)
 
 
 def test_a_constant_response_harms_nothing():
     models, values = world(60)
     values[:, 2] = 7
-    alignment = vt.align(models, values, **(QUICK | {"epochs": 5}))
+    alignment = vt.align(models, None, values, **(QUICK | {"epochs": 5}))
     r2 = alignment.score()["all"]
     assert np.isnan(r2[2]) and np.isfinite(np.delete(r2, 2)).all()
 

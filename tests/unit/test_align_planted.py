@@ -33,7 +33,7 @@ def world():
     }
     responses = vt.scene_responses(images, seed=1)
     settings = {"width": 40, "epochs": 80, "patience": 30, "lr": 5e-3, "lambda_eigen": 0.0, "progress": False}
-    return images, models, maps, responses, vt.align(models, responses, **settings)
+    return images, models, maps, responses, vt.align(models, None, responses, **settings)
 
 
 def test_maps_say_what_is_where_and_regions_answer_to_it(world):

@@ -45,7 +45,7 @@ def world(images: int = 120, seed: int = 0):
 def aligned():
     models, responses, maps, inside = world()
     only = {"model": {"layer 0": models["model"]["layer 0"]}}
-    return models, vt.align(only, responses, **QUICK), maps, inside
+    return models, vt.align(only, None, responses, **QUICK), maps, inside
 
 
 def test_a_layer_that_knows_objects_scores_above_one_that_does_not_and_above_shuffled_patches(aligned, tmp_path):

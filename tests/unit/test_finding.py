@@ -59,7 +59,7 @@ def findings(tmp_path_factory):
         "patch": sweep.patch([(sweep.findings[0].site, sweep.findings[0].rows[0].id)]),
         "effect": sweep.measured(sweep.patch([(sweep.findings[0].site, sweep.findings[0].rows[0].id)])).effect,
         "cosines": vt.slot_cosines({"a": store, "b": store}, pictures=4),
-        "align": vt.align({"text": store}, responses, width=8, epochs=1, progress=False),
+        "align": vt.align({"text": store}, None, responses, width=8, epochs=1, progress=False),
         "disentangle": vt.disentangle(subject, images, units=[0, 1], top_k=40, min_cluster_size=8, progress=False),
     }
 

@@ -173,7 +173,7 @@ def aligning(out) -> None:
     rng = np.random.default_rng(0)
     arrays = {"one": {f"layer {k}": rng.standard_normal((40, 5, 6), np.float32) for k in range(2)}}
     responses = rng.standard_normal((40, 3)).astype(np.float32)
-    vt.align(arrays, responses, width=8, nodes=10, epochs=4, out=out, progress=False)
+    vt.align(arrays, None, responses, width=8, nodes=10, epochs=4, out=out, progress=False)
 
 
 def reporting(out) -> None:
@@ -232,7 +232,7 @@ def test_a_store_that_goes_away_while_it_is_read(door, alone, monkeypatch, tmp_p
 
     def work(out: Path) -> None:
         vt.disentangle(subject, store, "blocks.1.mlp.out", out=out / "split", **asked)
-        vt.align({"tiny": store}, responses, width=8, nodes=10, epochs=2, out=out / "aligned", progress=False)
+        vt.align({"tiny": store}, None, responses, width=8, nodes=10, epochs=2, out=out / "aligned", progress=False)
 
     work(tmp_path / "whole")
     monkeypatch.setattr("s3fs.core.S3FileSystem.retries", 1)

@@ -80,6 +80,7 @@ def align(
         pictures = _pictures(data, opened, seed)
         found = vt.align(
             opened,
+            pictures,
             answers,
             sites=sites,
             width=width,

@@ -238,10 +238,11 @@ def _cut(bench: Bench) -> None:
 def _alignment(bench: Bench, models: list[Asked]) -> Any:
     from vitreous.lenses.align import align
 
-    assert bench.plan.responses is not None
+    plan = bench.plan
+    assert plan.responses is not None
     stores = {one.name: bench.store(one) for one in models}
     folder = bench.out / files.ALIGN
-    return align(stores, bench.plan.responses, out=folder, seed=bench.plan.seed, progress=bench.progress).transform
+    return align(stores, plan.images, plan.responses, out=folder, seed=plan.seed, progress=bench.progress).transform
 
 
 def map_tokens(bench: Bench, attempt: Attempt) -> None:

@@ -18,28 +18,28 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from tqdm.auto import tqdm  # type: ignore[import-untyped]
 
-from vitreous.checks import number, whole
 from vitreous.engine import say
 from vitreous.errors import SettingsError
-from vitreous.lenses.align_checks import device_of, folder_for, regions
+from vitreous.lenses.align_checks import Asked, device_of, folder_for, regions
 from vitreous.lenses.align_finding import ChannelAlign as ChannelAlign
 from vitreous.lenses.align_nodes import Nodes, Read, open_nodes
 from vitreous.mirrors import kept_at
 from vitreous.provenance import replace_file
 
 if TYPE_CHECKING:
+    import torch
+
     from vitreous.images import ImageSet
     from vitreous.lenses.align_training import AlignNet, Seen, Weights
     from vitreous.responses import Responses
 
-PREDICT = ("together", "alone")
 CHECKPOINT = "checkpoint.pt"
 PATCHES = 4  # of a picture, kept for the regularisers
 
@@ -58,10 +58,10 @@ class Schedule:
 @kept_at("out")
 def align(
     sources: Any,
+    images: ImageSet | None,
     responses: Responses | np.ndarray,
-    *,
-    images: ImageSet | None = None,
     rois: Mapping[str, np.ndarray] | None = None,
+    *,
     width: int = 256,
     lambda_eigen: float = 1.0,
     lambda_zero: float = 0.01,
@@ -84,60 +84,74 @@ def align(
 ) -> ChannelAlign:
     """Learns one linear map a layer, from stores of several models to one space that predicts the responses.
 
-    `sources` is {model: store}, {model: {layer: array (image, token, channel)}}, or {model: subject} with `images`,
-    which are then recorded into `out`/stores; always the same images in the order of the responses. `responses` is a
-    `vt.Responses` or an array (image, response) with `rois`: voxels, neurons, another model's embedding. With `out`
+    `sources` is {model: store}, {model: {layer: array (image, token, channel)}}, or {model: subject}, which are then
+    recorded into `out`/stores. `images` are what was seen, in the order of the responses; stores of others are refused.
+    Stores and arrays do without: None. `responses` is a `vt.Responses` or an array (image, response) with `rois`:
+    voxels, neurons, another model's embedding. With `out`
     training can be killed and called again; it goes on and ends with the same maps. The paper's sum of all layers is
     `predict="together"`; with "alone" every layer has to predict by itself, through the one head: layers and models
     come nearer to each other.
 
-    >>> alignment = vt.align({"text": store_a, "mae": store_b}, vt.Responses(spikes), out="aligned")
+    >>> alignment = vt.align({"text": store_a, "mae": store_b}, images, vt.Responses(spikes), out="aligned")
     >>> alignment.score(["all"]), alignment.transform(store_a["blocks.3.attn.out"][:4], "text", "blocks.3.attn.out")
     """
-    from vitreous.lenses.align_training import AlignNet, Weights, read_features
-
-    whole(1, width=width, nodes=nodes, eigenvectors=eigenvectors, epochs=epochs, patience=patience, batch=batch)
-    whole(0, seed=seed)
-    number(lambda_eigen=lambda_eigen, lambda_zero=lambda_zero, lambda_cov=lambda_cov, held_out=held_out)
-    number(above=True, lr=lr)
-    if predict not in PREDICT:
-        raise SettingsError("unknown way to predict", given=predict, accepted=PREDICT)
-    where, wanted, kept = device_of(device), _responses(responses, rois), folder_for(out)
+    asked = Asked(
+        width, lambda_eigen, lambda_zero, lambda_cov, nodes, eigenvectors, held_out, epochs, patience, batch, lr, sites,
+        tokens, predict, seed,
+    )  # fmt: skip
+    where, wanted, kept = device_of(device), _responses(images, responses, rois), folder_for(out)
     sources = _recorded(sources, images, sites, kept, progress)
     found = open_nodes(sources, sites=sites, tokens=tokens, read=read, same_width=False)
-    _check(found, wanted, nodes, eigenvectors, held_out)
-    seen = read_features(found.blocks, PATCHES, seed, progress)
-    target = _target(wanted, held_out, seed)
-    net = AlignNet([p.shape[1] for p in seen.pooled], width, target.values.shape[1], seed)
-    weights = Weights(lambda_eigen, lambda_zero, lambda_cov, nodes, eigenvectors, predict == "alone")
-    schedule = Schedule(epochs, patience, batch, lr, seed, kept, "" if kept is None else _hash(seen, target))
-    log = _fit(net.to(where), seen.to(where), target, weights, schedule, progress)
-    settings: dict[str, Any] = {"width": width, "lambda_eigen": lambda_eigen, "lambda_zero": lambda_zero}
-    settings |= {
-        "lambda_cov": lambda_cov,
-        "seed": seed,
-        "epochs": len(log),
-        "sites": sites,
-        "tokens": tokens,
-        "predict": predict,
-    }
-    finding = _finding(net.cpu(), seen, found, wanted, target, log, settings | {"responses": wanted.name})
+    _check(found, wanted, asked)
+    finding = _learned(found, wanted, asked, where, kept, progress)
     if kept is not None:
         finding.save(kept)
     return finding
 
 
-def _responses(given: Responses | np.ndarray, rois: Mapping[str, np.ndarray] | None) -> Responses:
+def _learned(
+    found: Nodes, wanted: Responses, asked: Asked, where: torch.device, kept: Path | None, progress: bool
+) -> ChannelAlign:
+    from vitreous.lenses.align_training import AlignNet, Weights, read_features
+
+    seen = read_features(found.blocks, PATCHES, asked.seed, progress)
+    target = _target(wanted, asked.held_out, asked.seed)
+    net = AlignNet([p.shape[1] for p in seen.pooled], asked.width, target.values.shape[1], asked.seed)
+    weights = Weights(
+        asked.lambda_eigen,
+        asked.lambda_zero,
+        asked.lambda_cov,
+        asked.nodes,
+        asked.eigenvectors,
+        asked.predict == "alone",
+    )
+    data = "" if kept is None else _hash(seen, target)
+    schedule = Schedule(asked.epochs, asked.patience, asked.batch, asked.lr, asked.seed, kept, data)
+    log = _fit(net.to(where), seen.to(where), target, weights, schedule, progress)
+    settings = asdict(asked) | {"most epochs": asked.epochs, "epochs": len(log), "responses": wanted.name}
+    return _finding(net.cpu(), seen, found, wanted, target, log, settings)
+
+
+def _responses(
+    images: ImageSet | None, given: Responses | np.ndarray, rois: Mapping[str, np.ndarray] | None
+) -> Responses:
+    from vitreous.images import ImageSet
     from vitreous.responses import Responses
 
+    if images is not None and not isinstance(images, ImageSet):
+        accepted = "vt.align(sources, images, responses), images a vt.ImageSet, or None with stores and arrays"
+        raise SettingsError("images come before the responses", given=type(images).__name__, accepted=accepted)
     regions(rois)
-    if not isinstance(given, Responses):
-        return Responses(np.asarray(given), rois or {})
-    if rois:
+    if isinstance(given, Responses) and rois:
         raise SettingsError(
             "these responses have regions of their own", given="rois=", remedy="put them into Responses"
         )
-    return given
+    wanted = given if isinstance(given, Responses) else Responses(np.asarray(given), rois or {})
+    if images is not None and len(images) != len(wanted):
+        raise SettingsError(
+            "there are not as many responses as images", given=f"{len(wanted)} responses, {len(images)} images"
+        )
+    return wanted
 
 
 def _recorded(sources: Any, images: ImageSet | None, sites: str, out: Path | None, progress: bool) -> Any:
@@ -150,13 +164,11 @@ def _recorded(sources: Any, images: ImageSet | None, sites: str, out: Path | Non
         return sources
     for name, part in sources.items():
         if images is not None and isinstance(part, Store) and tuple(images.ids) != part.ids:
-            raise SettingsError("a store is of other pictures than images=", given=f"{name}: {part}")
+            raise SettingsError("a store is of other pictures than images", given=f"{name}: {part}")
     if not any(isinstance(part, Subject) for part in sources.values()):
         return sources
     if images is None or out is None:
-        raise SettingsError(
-            "subjects have to be recorded first", remedy="give images= and out=, or stores of vt.record"
-        )
+        raise SettingsError("subjects have to be recorded first", remedy="give images and out=, or stores of vt.record")
     folder = out / "stores"
     return {
         name: record(part, images, sites, out=folder / name, progress=progress) if isinstance(part, Subject) else part
@@ -212,7 +224,7 @@ def _finding(
     )
 
 
-def _check(found: Nodes, wanted: Responses, nodes: int, kept: int, held_out: float) -> None:
+def _check(found: Nodes, wanted: Responses, asked: Asked) -> None:
     counts = {f"{block.model} {block.layer}": len(block.array) for block in found.blocks}
     if wrong := {name: n for name, n in counts.items() if n != len(wanted)}:
         raise SettingsError(
@@ -222,10 +234,8 @@ def _check(found: Nodes, wanted: Responses, nodes: int, kept: int, held_out: flo
         )
     if wanted.constant.all():
         raise SettingsError("every response is constant over the images", given=wanted)
-    if not 0 < held_out < 0.9 or len(wanted) < 10:
-        raise SettingsError("too few images to train and to test on", given=f"{len(wanted)}, held_out={held_out}")
-    if not 0 < kept < nodes:
-        raise SettingsError("the constraint keeps fewer eigenvectors than nodes", given=f"{kept} of {nodes}")
+    if not 0 < asked.held_out < 0.9 or len(wanted) < 10:
+        raise SettingsError("too few images to train and to test on", given=f"{len(wanted)}, held_out={asked.held_out}")
 
 
 def _fit(

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from vitreous.checks import number, whole
 from vitreous.errors import SettingsError
 
 if TYPE_CHECKING:
@@ -13,6 +15,42 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 ROUNDING = 1e-5  # of a cosine
+PREDICT = ("together", "alone")
+
+
+@dataclass(frozen=True)
+class Asked:
+    """How `vt.align` was asked to learn: every number that decides what comes out, kept with the result."""
+
+    width: int
+    lambda_eigen: float
+    lambda_zero: float
+    lambda_cov: float
+    nodes: int
+    eigenvectors: int
+    held_out: float
+    epochs: int
+    patience: int
+    batch: int
+    lr: float
+    sites: str
+    tokens: str
+    predict: str
+    seed: int
+
+    def __post_init__(self) -> None:
+        whole(1, width=self.width, nodes=self.nodes, eigenvectors=self.eigenvectors)
+        whole(1, epochs=self.epochs, patience=self.patience, batch=self.batch)
+        whole(0, seed=self.seed)
+        number(lambda_eigen=self.lambda_eigen, lambda_zero=self.lambda_zero, lambda_cov=self.lambda_cov)
+        number(held_out=self.held_out)
+        number(above=True, lr=self.lr)
+        if self.predict not in PREDICT:
+            raise SettingsError("unknown way to predict", given=self.predict, accepted=PREDICT)
+        if self.eigenvectors >= self.nodes:
+            raise SettingsError(
+                "the constraint keeps fewer eigenvectors than nodes", given=f"{self.eigenvectors} of {self.nodes}"
+            )
 
 
 def regions(rois: Any) -> None:

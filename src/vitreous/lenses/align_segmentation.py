@@ -93,7 +93,7 @@ def segmentation_by_layer(
     alignment, or any `read` function, such as `alignment.reader("V4")`. With `shuffled` there is a reading of patches
     in random order too, which says what the oracle makes of nothing.
 
-    >>> readings = {"before": None, "after": alignment, "without the constraint": vt.align(stores, y, lambda_eigen=0)}
+    >>> readings = {"before": None, "after": alignment, "without the constraint": other}
     >>> scores = vt.segmentation_by_layer(stores, vt.input_labels(images, subject.preprocess), readings)
     >>> scores.best("after", "text")
     """
