@@ -1,4 +1,5 @@
-"""Writes docs/results.md and a page for each paper: its claims, tables and figures beside ours, from results/*.json."""
+"""Writes docs/results.md and a page for each paper: its claims, tables and figures beside ours, from results/*.json;
+and into the page of each lens which function computes which equation."""
 
 from __future__ import annotations
 
@@ -12,6 +13,7 @@ import paper_claims as of
 from paper_claims import Claim, missing
 
 DOCS = Path(__file__).parents[1] / "docs"
+EQUATIONS = "every-equation-and-the-function-that-computes-it"
 MADE = "<!-- made by studies/results_page.py: run `make studies`, do not edit -->"
 
 
@@ -305,7 +307,7 @@ ALIGN = Paper(
         ("5, 8", "eigen-constraint with focal weight", "lenses.align_training:eigen_constraint"),
         ("6", "zero-centred channels", "lenses.align_training:zero_centre"),
         ("7", "covariance of channels", "lenses.align_training:covariance"),
-        ("10", "the whole loss", "lenses.align_training:losses"),
+        ("9, 10", "L1 loss of the responses, and the whole loss", "lenses.align_training:losses"),
         ("C.4", "oracle segmentation", "evidence.oracle:oracle_segmentation"),
         ("C.5", "spectral t-SNE", "lenses.align_colors:spectral_tsne"),
         ("3.3", "farthest-point concepts", "lenses.align_colors:concepts"),
@@ -360,6 +362,11 @@ TOKENS = Paper(
     ),
     (
         (
+            "1, 2, 3",
+            "maps of a class (Chefer et al.), which the lens carries over to tokens",
+            "baselines.chefer:chefer",
+        ),
+        (
             "4",
             "contribution maps I + mean over heads of (∂f/∂A)⁺ ⊙ A, all tokens at once",
             "kernels.token_backward:token_rows",
@@ -367,12 +374,14 @@ TOKENS = Paper(
         ("5", "explanation maps of every latent token", "lenses.tokens:token_maps"),
         ("6", "maps of a cluster summed", "lenses.tokens_segments:Segments.summed"),
         ("7", "a pixel goes to the largest sum", "lenses.tokens_segments:Segments.labels"),
+        ("8", "weights w in place of the sum, `target=w`", "lenses.tokens:token_maps"),
         ("9, 10, 11", "self-consistency, learned w", "lenses.tokens_learned:SelfConsistency.fit"),
         ("12", "object mask at τ", "lenses.tokens_segments:object_mask"),
         ("13", "scores of a context's words", "lenses.tokens_text:context_scores"),
         ("14", "perturbation test", "evidence.perturbation:perturbation_test"),
         ("15", "ITIoU", "evidence.itiou:itiou"),
-        ("16, 17", "comprehensiveness", "evidence.comprehensiveness:comprehensiveness"),
+        ("16 to 20", "comprehensiveness", "evidence.comprehensiveness:comprehensiveness"),
+        ("21 to 23", "attention of any model, probabilities and gradients", "attention:open_attention"),
         ("4.1", "U. mIoU and U. accuracy, per image", "evidence.segments:per_image"),
         ("4.1", "the same over a data set", "evidence.segments:over_dataset"),
     ),
@@ -403,15 +412,21 @@ def measured_tables(paper: Paper) -> str:
 
 def paper_page(paper: Paper) -> str:
     figures = "\n\n".join(f"![{says}](../studies/results/{file})\n\n*{says}*" for file, says in paper.figures)
-    rows = "\n".join(
-        f"| {number} | {what} | `vitreous.{where.replace(':', '.')}` |" for number, what, where in paper.equations
-    )
     return (
-        f"# {paper.title}\n\n{MADE}\n\nThe lens is described in [{paper.lens}]({paper.lens}.md). {paper.differs}\n\n"
-        f"## Claims\n\n{claims_table(paper)}\n\n"
-        f"## Every equation, and the function that computes it\n\n| equation or section | what | function |\n"
-        f"| --- | --- | --- |\n{rows}\n\n## Figures\n\n{figures}\n\n## Tables\n\n{measured_tables(paper)}"
+        f"# {paper.title}\n\n{MADE}\n\nThe lens is described in [{paper.lens}]({paper.lens}.md), "
+        f"[equation by equation]({paper.lens}.md#{EQUATIONS}). {paper.differs}\n\n"
+        f"## Claims\n\n{claims_table(paper)}\n\n## Figures\n\n{figures}\n\n## Tables\n\n{measured_tables(paper)}"
     ).rstrip() + "\n"
+
+
+def lens_page(paper: Paper) -> str:
+    """The page as it is, with the table of equations between its marks."""
+    rows = [f"| {number} | {what} | `vitreous.{where.replace(':', '.')}` |" for number, what, where in paper.equations]
+    table = "\n".join(["| equation or section | what | function |", "| --- | --- | --- |", *rows])
+    marks = re.compile(r"(<!-- table: equations -->\n).*?(<!-- end -->)", re.DOTALL)
+    text, count = marks.subn(lambda m: f"{m[1]}{table}\n{m[2]}", (DOCS / f"{paper.lens}.md").read_text())
+    assert count == 1, paper.lens
+    return text
 
 
 def overview() -> str:
@@ -433,7 +448,9 @@ def overview() -> str:
     parts.append("| verdict | claims |\n| --- | --- |")
     parts += [f"| {name} | {counted[name]} |" for name in (of.HOLDS, of.PARTLY, of.NOT, of.UNTESTED)]
     for paper in PAPERS:
-        parts.append(f"\n## {paper.title}\n\n[Tables, figures and equations](paper_{paper.lens}.md). {paper.differs}\n")
+        parts.append(
+            f"\n## {paper.title}\n\n[Tables and figures](paper_{paper.lens}.md), [equations]({paper.lens}.md#{EQUATIONS}). {paper.differs}\n"
+        )
         parts.append(claims_table(paper))
     return "\n".join([*parts, "", beyond()]) + "\n"
 
@@ -473,7 +490,8 @@ def pets() -> str:
 
 
 def pages() -> dict[str, str]:
-    return {"results.md": overview()} | {f"paper_{paper.lens}.md": paper_page(paper) for paper in PAPERS}
+    of_papers = {f"paper_{paper.lens}.md": paper_page(paper) for paper in PAPERS}
+    return {"results.md": overview()} | of_papers | {f"{paper.lens}.md": lens_page(paper) for paper in PAPERS}
 
 
 if __name__ == "__main__":

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from shown import leaves_as_a_table, shows_itself
 
 import vitreous as vt
 from vitreous.evidence.oracle import oracle_segmentation
@@ -47,7 +48,7 @@ def aligned():
     return models, vt.align(only, None, responses, **QUICK), maps, inside
 
 
-def test_a_layer_that_knows_objects_scores_above_one_that_does_not_and_above_shuffled_patches(aligned):
+def test_a_layer_that_knows_objects_scores_above_one_that_does_not_and_above_shuffled_patches(aligned, tmp_path):
     models, _, maps, _ = aligned
     found = vt.segmentation_by_layer(models, maps["shape"], n_eig=6, progress=False)
     assert found.readings == ["before", SHUFFLED]
@@ -55,7 +56,9 @@ def test_a_layer_that_knows_objects_scores_above_one_that_does_not_and_above_shu
     assert score["layer 0"] > 0.9 and score["noise"] < 0.45
     assert found.best(SHUFFLED, "model")["layer 0"] < 0.45
     row = found.records()[0]
-    assert len(found.to_pandas()) == len(found.records()) and "LayerScores" in found._repr_html_()
+    assert len(found.to_pandas()) == len(found.records())
+    leaves_as_a_table(found, tmp_path)
+    shows_itself(found)
     assert row["layer"] == "layer 0" and row["mIoU"] == score["layer 0"] and row["majority"] == 1
     with pytest.raises(vt.SettingsError, match="no such reading"):
         found.best("after", "model")
@@ -111,11 +114,12 @@ def test_a_layer_is_coloured_by_each_region_alone(aligned):
         vt.colors_by_region(alignment, few, "model", "layer 9")
 
 
-def test_figure_and_ground_add_different_things(aligned):
+def test_figure_and_ground_add_different_things(aligned, tmp_path):
     models, alignment, _, inside = aligned
     masks = np.repeat(inside[None], 120, 0)
     found = vt.region_means(alignment, models, masks, progress=False)
-    assert len(found.to_pandas()) and "RegionMeans" in found._repr_html_()
+    leaves_as_a_table(found, tmp_path)
+    shows_itself(found)
     assert found.slots == (("model", "layer 0"),) and found.classes == ("ground", "figure")
     parts = alignment.in_response_space(models["model"]["layer 0"], "model", "layer 0").reshape(120, 6, 6, -1)
     np.testing.assert_allclose(found.mean[0, 1], parts[masks].mean(0), atol=1e-4)

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 from corner_network import network, pictures, trained
+from shown import leaves_as_a_table, shows_itself
 from tests.reference.places import nearest, put_at_level, whole_test
 
 import vitreous as vt
@@ -96,8 +97,10 @@ def test_a_place_tells_a_class_if_its_neighbours_are_of_it():
 # -- what was planted is found
 
 
-def test_the_planted_corner_is_found_without_being_told(planted):
+def test_the_planted_corner_is_found_without_being_told(planted, tmp_path):
     _, _, finding = planted
+    leaves_as_a_table(finding, tmp_path)
+    shows_itself(finding)
     assert finding.alarm and finding.overall.alarm and finding.together.suspicion > 0
     assert finding.rows[0].alarm and finding.controls["alarms with shuffled labels"] == 0
     light = [row.target for row in finding.rows].index(1)
@@ -192,6 +195,8 @@ def test_the_audit_of_parts_says_the_whole_models_test(planted, tmp_path):
 def test_a_patch_on_disk_does_the_same_and_refuses_other_weights(planted, tmp_path):
     subject, images, finding = planted
     patch = finding.switch_off()
+    leaves_as_a_table(patch, tmp_path)
+    shows_itself(patch)
     patch.save(tmp_path / "places.safetensors")
     loaded = vt.PlacesOff.load(tmp_path / "places.safetensors")
     x = subject.inputs([picture.image for picture in images[:4]])

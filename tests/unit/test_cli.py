@@ -79,6 +79,11 @@ def test_record_and_inspect(tmp_path):
         (["record", "bundled:scenes-text", "scenes:many", "--out", "x"], "scenes:N needs a number"),
         (["record", "bundled:scenes-text", "scenes:4²", "--out", "x"], "scenes:N needs a number"),
         (["record", "bundled:scenes-text", "scenes:2", "--out", "x", "--tokens", "few"], "tokens is 'all' or a number"),
+        (["disentangle", "bundled:scenes-text", "scenes:2", "--out", "x", "--tokens", "2,5"], "tokens is 'all' or a"),
+        (
+            ["compare-dictionaries", "bundled:scenes-text", "scenes:2", "--out", "x", "--tokens", "4²"],
+            "tokens is 'all'",
+        ),
         (["record", "bundled:scenes-text", "scenes:2", "--out", "x", "--site", "blocks.9.mlp.out"], "does not exist"),
         (
             ["record", "bundled:scenes-text", "scenes:2", "--out", "x", "--device", "tpu"],

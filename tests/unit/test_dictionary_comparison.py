@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from shown import leaves_as_a_table, shows_itself
 from torch import nn
 
 import vitreous as vt
@@ -175,10 +176,12 @@ def test_a_judge_of_places_is_asked_at_the_place():
     assert of_sample.ranking["rates"] == pooled.ranking["rates"]
 
 
-def test_the_table_has_a_line_a_method_and_leaves_out_what_nobody_has(compared):
+def test_the_table_has_a_line_a_method_and_leaves_out_what_nobody_has(compared, tmp_path):
     found, out, *_ = compared
     lines = found.table().splitlines()
-    assert len(found.to_pandas()) == len(found.rows) and "DictionaryComparison" in found._repr_html_()
+    assert len(found.to_pandas()) == len(found.rows)
+    leaves_as_a_table(found, tmp_path)
+    shows_itself(found)
     assert [line.split("  ")[0] for line in lines[1:7]] == [
         "backbone", "TopK SAE", "Transcoder", "ELUDe (ours)", "random partition", "any samples",
     ]  # fmt: skip

@@ -7,6 +7,7 @@ import shutil
 
 import numpy as np
 import pytest
+from shown import leaves_as_a_table, shows_itself
 from small_run import WORDS, small_run, small_vit
 
 import vitreous as vt
@@ -27,6 +28,11 @@ def files_of(folder):
 def copied(examined, tmp_path):
     shutil.copytree(examined.folder, tmp_path / "run")
     return tmp_path / "run"
+
+
+def test_a_run_is_a_finding(examined, tmp_path):
+    leaves_as_a_table(examined, tmp_path)
+    shows_itself(examined)
 
 
 def test_every_part_is_there_and_fits(examined):

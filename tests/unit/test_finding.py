@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import importlib
 import inspect
-import json
+import pkgutil
 import re
 
 import numpy as np
-import pyarrow.parquet as parquet
 import pytest
 import torch
+from shown import leaves_as_a_table, shows_itself
 
 import vitreous as vt
 from vitreous.finding import Finding, heat, shades
@@ -90,8 +91,16 @@ NAMES = (
 )  # fmt: skip
 
 
+@pytest.fixture(scope="module", autouse=True)
+def every_module():
+    """Loaded, so that no finding is missed."""
+    for module in pkgutil.walk_packages(vt.__path__, "vitreous."):
+        if not module.name.endswith("__main__"):
+            importlib.import_module(module.name)
+
+
 def kinds(base: type = Finding) -> set[type]:
-    """Every finding of the package, its module being loaded."""
+    """Every finding of the package."""
     below = base.__subclasses__()
     return {one for one in below if one.__module__.startswith("vitreous.")}.union(*map(kinds, below))
 
@@ -111,25 +120,18 @@ def test_every_finding_has_rows_of_its_own():
 
 def test_every_finding_is_shown_here_or_where_it_is_made(findings):
     elsewhere = {"Examination", "DictionaryComparison", "LayerScores", "RegionMeans", "LearnedWeights", "ContextScores"}
+    elsewhere |= {"PlacesFinding", "PlacesOff"}
     assert {one.__name__ for one in kinds()} == {type(one).__name__ for one in findings.values()} | elsewhere
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_finding_is_a_table(findings, name, tmp_path):
-    finding = findings[name]
-    frame = finding.to_pandas()
-    assert len(frame) and len(frame.columns) > 1
-    table = parquet.read_table(finding.to_parquet(tmp_path / "deep" / "table.parquet"))
-    assert table.num_rows == len(frame) and table.column_names == list(frame.columns)
-    assert json.loads(table.schema.metadata[b"vitreous"])["kind"] == type(finding).__name__
+    leaves_as_a_table(findings[name], tmp_path)
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_notebook_shows_a_finding(findings, name):
-    page = findings[name]._repr_html_()
-    assert type(findings[name]).__name__ in page and "<script" not in page and "http" not in page
-    assert page.count("<table>") == page.count("</table>") >= 1
-    assert page.count("data:image/png") == len(findings[name].thumbnails()[:6])
+    shows_itself(findings[name])
 
 
 def test_rows_are_what_the_arrays_say(findings):

@@ -571,6 +571,12 @@ def test_blocks_may_give_tuples_and_nothing_stranger():
     assert loss.depth == 3
 
 
+def test_a_model_of_no_known_family_is_told_to_name_its_blocks():
+    with pytest.raises(vt.ModelError, match=r"(?s)of no known family\n.*StructureLoss\(model, blocks=\[") as refused:
+        vt.StructureLoss(words())
+    assert "family=" not in str(refused.value)
+
+
 def test_batches_that_are_shorter_than_a_draw_are_left_out():
     model = words()
     loss = vt.StructureLoss(model, blocks=LAYERS, **TEXT)

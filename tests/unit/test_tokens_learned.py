@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from shown import leaves_as_a_table, shows_itself
 
 import vitreous as vt
 from vitreous.errors import SettingsError
@@ -45,11 +46,12 @@ def test_the_loss_is_that_of_the_equation(vivid):
     assert expected > 0 and float(found) == pytest.approx(expected, rel=1e-4)
 
 
-def test_weights_are_learned_and_the_model_is_not_touched(vivid):
+def test_weights_are_learned_and_the_model_is_not_touched(vivid, tmp_path):
     before = {name: value.clone() for name, value in vivid.module.state_dict().items()}
     settings = vt.SelfConsistency(samples=4, epochs=6, batch_size=2, k=3, lr=0.05, redraw=False)
     learned = settings.fit(vivid, X, progress=False)
-    assert len(learned.to_pandas()) and "LearnedWeights" in learned._repr_html_()
+    leaves_as_a_table(learned, tmp_path)
+    shows_itself(learned)
     assert learned.weights.shape == (21, 32) and learned.weights.dtype == np.float32
     np.testing.assert_allclose(np.linalg.norm(learned.weights, axis=1), 1, rtol=1e-5)
     np.testing.assert_allclose(learned.weights[:5], 32**-0.5, rtol=1e-5)  # prefix tokens are in no segment

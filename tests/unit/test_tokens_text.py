@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from shown import leaves_as_a_table, shows_itself
 
 import vitreous as vt
 from vitreous.errors import ModelError, SettingsError
@@ -43,11 +44,12 @@ def test_scores_are_the_mean_of_the_summarys_rows(variant, block):
     assert (found.scores >= 0).all() and len(found) == 6
 
 
-def test_texts_are_joined_and_opened_once():
+def test_texts_are_joined_and_opened_once(tmp_path):
     subject = vt.wrap(build("HF Llama"), tokenizer=Letters())
     subject.module.config.bos_token_id = 1
     found = vt.context_scores(subject, "abc", "de", progress=False)
-    assert len(found.to_pandas()) and "ContextScores" in found._repr_html_()
+    leaves_as_a_table(found, tmp_path)
+    shows_itself(found)
     ids = [1, *(2 + ord(letter) % 48 for letter in "abc\nde")]
     expected = vt.context_scores(subject, ids[:4], ids[5:], separator=ids[4:5], progress=False)
     np.testing.assert_array_equal(found.scores, expected.scores)

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,14 +13,15 @@ import torch
 from torch import Tensor
 
 import vitreous.hooks as hooks
-from vitreous.auditing.heads import BATCH, Head
-from vitreous.auditing.switch import BeforeAfter, compared
-from vitreous.errors import ModelError, SettingsError, StoreError
+from vitreous.auditing import patch_file
+from vitreous.auditing.heads import BATCH
+from vitreous.auditing.switch import Patch
+from vitreous.errors import ModelError, SettingsError
+from vitreous.finding import Finding
 from vitreous.hooks import evaluating
 from vitreous.images import ImageSet
 from vitreous.kernels.fill_holes import fill_holes
 from vitreous.models.subject import Subject
-from vitreous.provenance import json_bytes, replace_file
 
 FORMAT, VERSION = "vitreous places", 1
 ARRAYS = ("classes", "weight", "bias", "levels")
@@ -103,7 +103,7 @@ def fit(tokens: np.ndarray, tell: np.ndarray, objects: np.ndarray, penalty: floa
 
 
 @dataclass(frozen=True, eq=False)
-class PlacesOff:
+class PlacesOff(Patch, Finding):
     """A patch: `model` is the hash of the model that was audited, `names` the classes whose places are put at a mean.
 
     >>> with patch.on(subject):
@@ -120,52 +120,38 @@ class PlacesOff:
     def __repr__(self) -> str:
         return f"PlacesOff({', '.join(self.names)} at {self.places.site})"
 
+    def facts(self) -> dict[str, Any]:
+        return {"classes": ", ".join(self.names), "site": self.places.site, "model": self.model[:12]}
+
+    def columns_of_rows(self) -> dict[str, Any]:
+        """One row a class whose places are put at a mean: where a place is found, and the threshold."""
+        rows = len(self.names)
+        return {"site": [self.places.site] * rows, "class": list(self.names), "threshold": -self.places.bias}
+
     @contextmanager
-    def on(self, subject: Subject) -> Iterator[None]:
+    def on(self, owner: Subject) -> Iterator[None]:
         """Refused unless the model has the weights that were audited."""
-        if (given := subject.fingerprint) != self.model:
+        if (given := owner.fingerprint) != self.model:
             raise ModelError(
                 "the weights are not those that were audited", given=given[:12], accepted=f"{self.model[:12]}..."
             )
-        with put(subject, self.places):
+        with put(owner, self.places):
             yield
-
-    def before_after(
-        self,
-        subject: Subject,
-        images: ImageSet,
-        *,
-        head: Head | None = None,
-        groups: Sequence[Any] | np.ndarray | None = None,
-    ) -> BeforeAfter:
-        """Accuracy without the patch and with it. `head` is `finding.head`; without one the model's own is read."""
-        return compared(self.on(subject), subject, images, head, groups)
 
     def save(self, path: str | Path) -> None:
         """One safetensors file: a direction and a threshold a class, and the mean of every position."""
-        from safetensors.numpy import save
-
-        about = {"format": FORMAT, "version": VERSION, "model": self.model, "names": list(self.names)}
+        about: dict[str, Any] = {"model": self.model, "names": list(self.names)}
         about |= {"site": self.places.site, "prefix": self.places.prefix}
-        arrays = {name: np.ascontiguousarray(vars(self.places)[name]) for name in ARRAYS}
-        Path(path).parent.mkdir(parents=True, exist_ok=True)
-        replace_file(Path(path), save(arrays, {"about": json_bytes(about).decode()}))
+        arrays = {name: vars(self.places)[name] for name in ARRAYS}
+        patch_file.write(path, patch_file.to_bytes(FORMAT, VERSION, about, arrays))
 
     @classmethod
     def load(cls, path: str | Path) -> PlacesOff:
         """What `save` wrote; anything else is refused."""
-        from safetensors import SafetensorError, safe_open
 
-        try:
-            with safe_open(path, "numpy") as file:
-                about = json.loads((file.metadata() or {})["about"])
-                if (about["format"], about["version"]) != (FORMAT, VERSION):
-                    raise KeyError(FORMAT)
-                places = Places(about["site"], about["prefix"], **{name: file.get_tensor(name) for name in ARRAYS})
-                return cls(about["model"], tuple(about["names"]), places)
-        except FileNotFoundError:
-            raise StoreError("no patch here", given=Path(path).name) from None
-        except (SafetensorError, OSError, ValueError, LookupError, TypeError):
-            raise StoreError(
-                "not a patch of places, or a damaged one", given=Path(path).name, remedy="switch_off(...).save(...)"
-            ) from None
+        def made(about: dict[str, Any], array: Callable[[str], np.ndarray]) -> PlacesOff:
+            places = Places(about["site"], about["prefix"], **{name: array(name) for name in ARRAYS})
+            return cls(about["model"], tuple(about["names"]), places)
+
+        refusal, remedy = "not a patch of places, or a damaged one", "switch_off(...).save(...)"
+        return patch_file.read(path, FORMAT, VERSION, made, refusal, remedy)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field, replace
@@ -13,6 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from vitreous.auditing import patch_file
 from vitreous.auditing.heads import BATCH, Head, check_labels, open_head
 from vitreous.errors import ModelError, SettingsError, StoreError
 from vitreous.finding import Finding, columns
@@ -20,7 +20,6 @@ from vitreous.hooks import evaluating
 from vitreous.images import ImageSet
 from vitreous.kernels.fill_holes import fill_holes
 from vitreous.models.subject import Subject
-from vitreous.provenance import json_bytes, replace_file
 from vitreous.subunits.layers import LinearLayer, find_layer
 
 if TYPE_CHECKING:
@@ -84,8 +83,31 @@ class LayerOff:
         return [key for key, hook in hooks if isinstance(hook, _Off) and hook.patch is self]
 
 
+class Patch:
+    """What can be on in a model for the time of a `with`, and measured."""
+
+    def on(self, owner: Subject) -> AbstractContextManager[None]:
+        raise NotImplementedError(type(self).__name__)
+
+    def before_after(
+        self,
+        subject: Subject,
+        images: ImageSet,
+        *,
+        head: Head | None = None,
+        groups: Sequence[Any] | np.ndarray | None = None,
+    ) -> BeforeAfter:
+        """Accuracy without the patch and with it. `head` is `finding.head`; without one the model's own is read."""
+        labels, _ = check_labels(images)
+        read = open_head(subject, "own", images, None, None, 0)[0] if head is None else head
+        old = logits_of(subject, read, images)
+        with self.on(subject):
+            new = logits_of(subject, read, images)
+        return BeforeAfter.of(old, new, labels, read.names, groups)
+
+
 @dataclass(frozen=True, eq=False)
-class SwitchOff(Finding):
+class SwitchOff(Patch, Finding):
     """Parts of one layer or of several that are put at their level. Patches are added: `one + other`.
 
     >>> with patch.on(subject):
@@ -152,19 +174,6 @@ class SwitchOff(Finding):
         if not all([layer.remove(owner) for layer in self.layers]):
             raise SettingsError("this patch is not on", given=repr(self))
 
-    # -- what it does
-
-    def before_after(
-        self,
-        subject: Subject,
-        images: ImageSet,
-        *,
-        head: Head | None = None,
-        groups: Sequence[Any] | np.ndarray | None = None,
-    ) -> BeforeAfter:
-        """Accuracy without the patch and with it. `head` is `finding.head`; without one the model's own is read."""
-        return compared(self.on(subject), subject, images, head, groups)
-
     def measured(self, subject: Subject, images: ImageSet, **asked: Any) -> SwitchOff:
         """The same patch with its effect."""
         return replace(self, before=self.before_after(subject, images, **asked))
@@ -173,40 +182,27 @@ class SwitchOff(Finding):
 
     def data(self) -> bytes:
         """What `save` writes: the weights of the parts and nothing else of the model."""
-        from safetensors.numpy import save
-
         said = [{name: vars(layer)[name] for name in (*SAID, "names")} for layer in self.layers]
-        about = {"format": FORMAT, "version": VERSION, "layers": said}
         arrays = {f"{k}.{name}": vars(layer)[name] for k, layer in enumerate(self.layers) for name in ARRAYS}
-        packed = {name: np.ascontiguousarray(value) for name, value in arrays.items()}
-        return save(packed, {"about": json_bytes(about).decode()})
+        return patch_file.to_bytes(FORMAT, VERSION, {"layers": said}, arrays)
 
     def save(self, path: str | Path) -> None:
         """One safetensors file."""
-        Path(path).parent.mkdir(parents=True, exist_ok=True)
-        replace_file(Path(path), self.data())
+        patch_file.write(path, self.data())
 
     @classmethod
     def load(cls, path: str | Path) -> SwitchOff:
         """What `save` wrote; anything else is refused."""
-        from safetensors import SafetensorError, safe_open
 
-        try:
-            with safe_open(path, "numpy") as file:
-                about = json.loads((file.metadata() or {})["about"])
-                if (about["format"], about["version"]) != (FORMAT, VERSION):
-                    raise KeyError(FORMAT)
-                layers = []
-                for k, one in enumerate(about["layers"]):
-                    said = {name: one[name] for name in SAID} | {"names": tuple(one["names"])}
-                    layers.append(LayerOff(**said, **{name: file.get_tensor(f"{k}.{name}") for name in ARRAYS}))
-        except FileNotFoundError:
-            raise StoreError("no patch here", given=Path(path).name) from None
-        except (SafetensorError, OSError, ValueError, LookupError, TypeError):
-            raise StoreError(
-                "not a patch, or a damaged one", given=Path(path).name, remedy="finding.switch_off(...).save(...) again"
-            ) from None
-        return cls(tuple(layers))
+        def made(about: dict[str, Any], array: Callable[[str], np.ndarray]) -> SwitchOff:
+            layers = []
+            for k, one in enumerate(about["layers"]):
+                said: dict[str, Any] = {name: one[name] for name in SAID} | {"names": tuple(one["names"])}
+                layers.append(LayerOff(**said | {name: array(f"{k}.{name}") for name in ARRAYS}))
+            return cls(tuple(layers))
+
+        refusal, remedy = "not a patch, or a damaged one", "finding.switch_off(...).save(...) again"
+        return patch_file.read(path, FORMAT, VERSION, made, refusal, remedy)
 
 
 @dataclass(frozen=True, eq=False)
@@ -312,22 +308,6 @@ class BeforeAfter(Finding):
         more = f" and {len(self.lost) - most} more" if len(self.lost) > most else ""
         sure = f"log-odds of the right class {self.shift:+.2f} on average"
         return f"lost: {fell}{more}; {sure}" if fell else f"no class and no group lost accuracy; {sure}"
-
-
-def compared(
-    patched: AbstractContextManager[None],
-    subject: Subject,
-    images: ImageSet,
-    head: Head | None,
-    groups: Sequence[Any] | np.ndarray | None,
-) -> BeforeAfter:
-    """Decisions outside of a patch's context and inside."""
-    labels, _ = check_labels(images)
-    read = open_head(subject, "own", images, None, None, 0)[0] if head is None else head
-    old = logits_of(subject, read, images)
-    with patched:
-        new = logits_of(subject, read, images)
-    return BeforeAfter.of(old, new, labels, read.names, groups)
 
 
 def group_names(groups: Sequence[Any] | np.ndarray, pictures: int) -> np.ndarray:

@@ -18,6 +18,7 @@ from vitreous.cli.options import (
     SplitSite,
     Weights,
     app,
+    drawn_tokens,
     load_model,
     open_data,
     parse_numbers,
@@ -67,10 +68,10 @@ def compare_dictionaries(
         source = open_data(data, subject, split, "raise", 0)
         share = _share(evaluate)
         train, held = hold_out(source, share) if share else (source, open_data(evaluate, subject, split, "raise", 1))
-        many, drawn = parse_numbers("tokens", tokens), parse_numbers("seeds", seeds)
+        drawn = parse_numbers("seeds", seeds)
         if drawn is None:
             raise SettingsError("seeds are numbers", given=seeds, accepted="--seeds 42,123,999")
-        asked: dict[str, Any] = {"expansion": expansion, "tokens": many[0] if many else "all", "top_k": top_k}
+        asked: dict[str, Any] = {"expansion": expansion, "tokens": drawn_tokens(tokens), "top_k": top_k}
         asked |= {"min_cluster_size": min_cluster_size, "steps": steps, "batch_size": batch_size, "k": k}
         asked |= {"learning_rate": learning_rate, "sweep": sweep, "top": top, "accuracy": accuracy, "seeds": drawn}
         asked |= {"sweep_steps": sweep_steps}

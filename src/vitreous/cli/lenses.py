@@ -19,6 +19,7 @@ from vitreous.cli.options import (
     SplitSite,
     Weights,
     app,
+    drawn_tokens,
     load_model,
     open_data,
     parse_numbers,
@@ -110,8 +111,7 @@ def disentangle(
         source = vt.Store.open(data) if stored else open_data(data, subject, None, "raise", seed)
         asked: dict[str, Any] = {"top_k": top_k, "min_cluster_size": min_cluster_size, "expansion": expansion}
         asked |= {"units": parse_numbers("units", units) or "all", "clusterer": clusterer, "seed": seed}
-        many = parse_numbers("tokens", tokens)
-        asked |= {"tokens_per_image": many[0] if many else "all", "out": out, "engine": engine}
+        asked |= {"tokens_per_image": drawn_tokens(tokens), "out": out, "engine": engine}
         if page is not None and not isinstance(source, vt.ImageSet):
             raise SettingsError("a page shows pictures", given=data, remedy="give pictures, or leave --page out")
         finding = vt.disentangle(subject, source, site, progress=sys.stderr.isatty(), **asked)

@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NoReturn
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NoReturn
 
 import typer
 
@@ -108,6 +108,15 @@ def parse_numbers(what: str, text: str) -> list[int] | None:
         return [int(part) for part in text.split(",")]
     except ValueError:
         raise SettingsError(f"{what} are 'all' or numbers", given=text, accepted=f"--{what} 0,1,2") from None
+
+
+def drawn_tokens(text: str) -> int | Literal["all"]:
+    """What --tokens means where tokens are drawn at random: how many of a sample, or all."""
+    if text == "all":
+        return "all"
+    if not text.isdecimal():
+        raise SettingsError("tokens is 'all' or a number", given=text, accepted="--tokens 2")
+    return int(text)
 
 
 def open_data(data: str, subject: Subject, split: str | None, on_error: str, seed: int) -> ImageSet | TextSet:

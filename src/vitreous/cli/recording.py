@@ -19,6 +19,7 @@ from vitreous.cli.options import (
     Split,
     Weights,
     app,
+    drawn_tokens,
     load_model,
     open_data,
     parse_settings,
@@ -124,14 +125,12 @@ def record(
         subject = load_model(model, weights, settings, device)
         for note in subject.notes:
             typer.echo(note, err=True)
-        if tokens != "all" and not tokens.isdigit():
-            raise SettingsError("tokens is 'all' or a number", given=tokens)
         store = record_into(
             subject,
             open_data(data, subject, split, on_error, seed),
             sites or ["blocks.*.resid.out"],
             out=out,
-            tokens="all" if tokens == "all" else int(tokens),
+            tokens=drawn_tokens(tokens),
             dtype=dtype,  # type: ignore[arg-type]
             size=size,
             batch_size=batch_size,

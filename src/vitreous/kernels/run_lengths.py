@@ -20,15 +20,6 @@ def run_lengths(mask: np.ndarray) -> list[int]:
     return np.diff(np.concatenate([[0], starts, [flat.size - 1]])).tolist()
 
 
-def mask_of(lengths: list[int], size: tuple[int, int]) -> np.ndarray:
-    """The mask again: bool (row, column)."""
-    inside = np.arange(len(lengths)) % 2 == 1
-    flat = np.repeat(inside, lengths)
-    if flat.size != size[0] * size[1]:
-        raise SettingsError("run lengths that do not fill the mask", given=flat.size, accepted=f"{size[0] * size[1]}")
-    return flat.reshape(size, order="F")
-
-
 def compress(lengths: list[int]) -> str:
     """Lengths as COCO's text."""
     out = []
@@ -41,20 +32,3 @@ def compress(lengths: list[int]) -> str:
             if done:
                 break
     return "".join(out)
-
-
-def decompress(text: str) -> list[int]:
-    """COCO's text as lengths."""
-    lengths: list[int] = []
-    value = shift = 0
-    for letter in text:
-        digit = ord(letter) - 48
-        value |= (digit & 31) << shift
-        shift += 5
-        if digit & 32:
-            continue
-        if digit & 16:
-            value -= 1 << shift
-        lengths.append(value + (lengths[-2] if len(lengths) > 2 else 0))
-        value = shift = 0
-    return lengths

@@ -43,6 +43,14 @@ class LayerScores(Finding):
             )
         return found
 
+    def facts(self) -> dict[str, Any]:
+        layers = {(model, layer) for _, model, layer in self.scores}
+        return {
+            "readings": self.readings,
+            "layers": len(layers),
+            "best mIoU": max(s.best for s in self.scores.values()),
+        }
+
     def columns_of_rows(self) -> dict[str, Any]:
         """The rows of `records`."""
         return columns(self.records())
@@ -129,6 +137,9 @@ class RegionMeans(Finding):
     mean: np.ndarray
     spread: np.ndarray
     rois: Mapping[str, np.ndarray]
+
+    def facts(self) -> dict[str, Any]:
+        return {"slots": len(self.slots), "classes": list(self.classes), "regions": list(self.by_roi())}
 
     def columns_of_rows(self) -> dict[str, Any]:
         """A row a slot, class and region."""

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from vitreous.errors import SettingsError
+from vitreous.errors import ModelError, SettingsError
 from vitreous.models.subject import Subject
 from vitreous.subjects import wrap
 
@@ -33,7 +33,12 @@ def find_blocks(model: nn.Module | Subject, blocks: Sequence[str] | None) -> lis
             "the model is a torch module or a subject", given=type(model).__name__, remedy="vt.load(...) opens one"
         )
     if blocks is None:
-        return find_blocks(wrap(model), None)
+        try:
+            return find_blocks(wrap(model), None)
+        except ModelError as error:  # a loss needs no more of a model than its blocks
+            what = error.parts["what"].split(";")[0]
+            remedy = 'name its blocks: StructureLoss(model, blocks=["layers.0", "layers.1", ...])'
+            raise ModelError(what, given=type(model).__name__, remedy=remedy) from None
     if not isinstance(blocks, list | tuple) or not all(isinstance(path, str) for path in blocks):
         raise SettingsError("blocks are paths of modules", given=blocks, accepted='such as ["blocks.0", "blocks.1"]')
     modules = dict(model.named_modules())
