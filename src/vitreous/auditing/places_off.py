@@ -12,8 +12,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+import vitreous.auditing.patch_file as patch_file
 import vitreous.hooks as hooks
-from vitreous.auditing import patch_file
 from vitreous.auditing.heads import BATCH
 from vitreous.auditing.switch import Patch
 from vitreous.errors import ModelError, SettingsError

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from vitreous.auditing import patch_file
+import vitreous.auditing.patch_file as patch_file
 from vitreous.auditing.heads import BATCH, Head, check_labels, open_head
 from vitreous.errors import ModelError, SettingsError, StoreError
 from vitreous.finding import Finding, columns
