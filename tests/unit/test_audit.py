@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 from corner_network import network, pictures, trained
+from shown import leaves_as_a_table, shows_itself
 from tests.reference.audit import every_exchange, lost_without, mates
 
 import vitreous as vt
@@ -169,7 +170,7 @@ def test_a_network_that_never_saw_a_cue_raises_no_alarm():
         finding.switch_off()
 
 
-def test_groups_stand_in_for_masks(planted):
+def test_groups_stand_in_for_masks(planted, tmp_path):
     subject, _, _ = planted
     images, corner = pictures(160, 7, cue=0.7)
     finding = vt.audit(subject, images, groups=np.where(corner, "corner", "none"), split=False, confirm=0, **QUICK)
@@ -186,6 +187,8 @@ def test_groups_stand_in_for_masks(planted):
             assert told[row.id, k] == pytest.approx(slow, abs=1e-6)
     assert every.agreement[row.id, row.target] == row.agreement and row.agreement > 0
     assert {"class", "group", "agreement"} <= set(every.to_pandas().columns)
+    leaves_as_a_table(every, tmp_path)
+    shows_itself(every)
 
 
 def test_proposed_groups_follow_the_corner(planted):

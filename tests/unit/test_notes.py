@@ -86,7 +86,7 @@ def test_what_cannot_be_a_note_is_refused(tmp_path, values):
 
 def test_what_cannot_be_an_id_is_refused(tmp_path):
     for id in ("", "a\nb", "x" * 500):
-        with pytest.raises(SettingsError, match="no id"):
+        with pytest.raises(SettingsError, match="not the id of a unit"):
             Journal(tmp_path).write(id, name="n")
 
 

@@ -245,7 +245,7 @@ def test_a_verdict_needs_a_small_p(mean, p, said):
 
 def test_tables_are_written_from_whatever_parts_there_are(runs):
     text = write_tables({"curves": curves(runs)})
-    assert "92.43" in text and "| -1.00 | 20 | 20 | 91.69 |" in text and "adds 3.0 %" in text
+    assert "92.43" in text and "| -1.00 | 20 | 20 | 91.69 |" in text and "added 3.0 %" in text
     assert "| ours | 40 | 5 | 20 | 8 | 6 | 0.0200 | 2.000 | 0.10 |" in text
     assert "Table 9" not in text and "Table 10" not in text
     assert "Accuracy of ours -1.00 % against ViT (ours lower; paper +0.09 %)" in text
