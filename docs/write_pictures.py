@@ -1,6 +1,6 @@
 """Makes the pictures of the README and the first pages that come from lenses alone, with the package itself.
 
-python docs/write_pictures.py [follow structure tokens disentangle]
+python docs/write_pictures.py [follow structure tokens disentangle align]
 """
 
 from __future__ import annotations
@@ -18,12 +18,14 @@ import vitreous as vt
 from vitreous.models.bundled import load_words
 from vitreous.render import to_png
 from vitreous.scenery import ATTRIBUTES
+from vitreous.views.align import color_mosaic
 from vitreous.views.panels import Box, Pictures, Tile
 from vitreous.views.structure import unit_maps
 from vitreous.views.tokens import paint_segments, token_tiles
 
 DOCS = Path(__file__).parent
 SHOWN = 6
+ALIGNED = (0, 1, 2)  # scenes of the picture of align
 
 
 def tokens_picture() -> bytes:
@@ -117,11 +119,29 @@ def structure_picture() -> bytes:
     return to_png(unit_maps(finding, sort=True, title="scenes-mae, 512 scenes"))
 
 
+def align_picture() -> bytes:
+    """Patches of three scenes in two models, block by block, coloured in a space in which patches have to agree."""
+    images = vt.scenes(200, size=64, seed=3)
+    names, layers = ("text", "mae"), [f"blocks.{n}.attn.out" for n in (1, 3, 5, 7)]
+    with tempfile.TemporaryDirectory() as folder:
+        stores = {
+            name: vt.record(vt.load(f"bundled:scenes-{name}"), images, layers, f"{folder}/{name}", progress=False)
+            for name in names
+        }
+        asked = {"width": 32, "epochs": 60, "lr": 3e-3, "lambda_eigen": 0, "lambda_agree": 1, "progress": False}
+        alignment = vt.align(stores, images, vt.scene_responses(images), **asked)
+        rows = {m: {site: store[site][:, 1:] for site in layers} for m, store in stores.items()}
+        cut = vt.ncut(rows, n_eig=12, read=alignment.transform, progress=False)
+    mosaic = color_mosaic(cut, vt.colors(vt.spectral_tsne(cut, n_sample=2000)), images, pictures=ALIGNED)
+    return to_png(mosaic)
+
+
 PICTURES = {
     "follow": followed_picture,
     "structure": structure_picture,
     "tokens": tokens_picture,
     "disentangle": split_picture,
+    "align": align_picture,
 }
 
 if __name__ == "__main__":

@@ -13,6 +13,8 @@ a shared space in different ways and cut as one graph. Ways:
 - no brain: directions that the same patch of the same picture shares in all networks (canonical correlations over
   patches of the session's pictures), which is the most that one linear map a layer can do; the same with pictures
   exchanged between networks; random maps;
+- our own term: patches have to be more like themselves in other layers and networks than like other patches
+  (`lambda_agree`), with each weight, and the same where each network sees other pictures;
 - a check of the method: four copies of dinov2s_saliency whose channels were turned at random instead of four networks.
 
 Measures: `align_measures.mixing` and cosines of the same patch. Three seeds, intervals over pictures. Writes
@@ -32,8 +34,9 @@ import numpy as np
 import torch
 
 import vitreous as vt
-from align_inputs import NETWORKS, SEEDS, SETTINGS, SITES, learned, recorded, session
+from align_inputs import NETWORKS, SEEDS, SETTINGS, SITES, aligned, recorded, session
 from align_measures import CHANCE, Features, cosines, joined, mean_over, mixing, share, spoken
+from align_pictures import draw_mosaic
 from tokens_inputs import put_tables
 from vitreous.lenses import align_training
 
@@ -51,7 +54,7 @@ class Inputs:
     def __init__(self, data: Path, work: Path, session: str) -> None:
         self.data, self.work, self.session = data, work, session
         self.kept: dict[str, Any] = {}
-        self.features, _, self.figures = joined(data, work, PICTURES)
+        self.features, self.pixels, self.figures = joined(data, work, PICTURES)
         self.means = {slot: self.features[slot[0]][slot[1]].mean((0, 1), dtype=np.float64) for slot in SLOTS}
 
     def centred(self, read: Read) -> Read:
@@ -96,10 +99,21 @@ def own_centre(weight: float) -> Callable[..., dict[str, Any]]:
     return losses
 
 
-def trained(inputs: Features, responses: vt.Responses, losses: Any = None, **settings: Any) -> list[vt.ChannelAlign]:
+def trained(
+    inputs: Features, responses: vt.Responses, losses: Any = None, seeds: tuple[int, ...] = SEEDS, **settings: Any
+) -> list[vt.ChannelAlign]:
     with patch.object(align_training, "losses", losses or align_training.losses):
         settings = {**SETTINGS, "lambda_eigen": 0.0, **settings}
-        return [vt.align(inputs, None, responses, seed=seed, **settings) for seed in SEEDS]
+        return [vt.align(inputs, None, responses, seed=seed, **settings) for seed in seeds]
+
+
+def exchanged(features: Features) -> Features:
+    """Each network sees the pictures in an order of its own, so that it has nothing in common with the others."""
+    found: Features = {}
+    for n, model in enumerate(NETWORKS):
+        order = np.random.default_rng(n).permutation(len(features[model][SITES[0]]))
+        found[model] = {site: rows[order] for site, rows in features[model].items()}
+    return found
 
 
 # -- maps that no response taught
@@ -182,11 +196,29 @@ def ways(it: Inputs) -> dict[str, Callable[[], dict[str, Any]]]:
         runs = trained(turned(features), responses)
         return score(turned(it.features), it.figures, [run.transform for run in runs], runs)
 
-    plain = learned(it.work, it.session, 0.0)
+    def plain() -> list[vt.ChannelAlign]:
+        """Those of `align_brain.py`, learned here where it has not run."""
+        folder = it.work / it.session / "lambda-0.0"
+        return [aligned(folder / str(seed), *it.neurons(), lambda_eigen=0.0, seed=seed) for seed in SEEDS]
+
+    def agreed(weight: float) -> list[vt.ChannelAlign]:
+        return taught(f"agree {weight}", lambda_agree=weight)
+
+    def strangers(weight: float) -> list[vt.ChannelAlign]:
+        """What is left in common is where in a picture a patch lies."""
+        features, responses = it.neurons()
+        return taught(f"strangers {weight}", inputs=lambda: (exchanged(features), responses), lambda_agree=weight)
+
     return {
-        "as in the table": lambda: of(plain),
-        "each layer's mean taken away": lambda: of(plain, centred=True),
-        "in the space of responses, means taken away": lambda: of(plain, "in_response_space", centred=True),
+        "as in the table": lambda: of(plain()),
+        "each layer's mean taken away": lambda: of(plain(), centred=True),
+        "in the space of responses, means taken away": lambda: of(plain(), "in_response_space", centred=True),
+        "patches have to agree, weight 0.03": lambda: of(agreed(0.03)),
+        "patches have to agree, weight 0.1": lambda: of(agreed(0.1)),
+        "patches have to agree, weight 0.1, pictures exchanged": lambda: of(strangers(0.1)),
+        "patches have to agree, weight 1": lambda: of(agreed(1.0)),
+        "patches have to agree, weight 1, means taken away": lambda: of(agreed(1.0), centred=True),
+        "patches have to agree, weight 1, pictures exchanged": lambda: of(strangers(1.0)),
         "every layer predicts alone": lambda: of(taught("alone", predict="alone")),
         "every layer predicts alone, means taken away": lambda: of(taught("alone", predict="alone"), centred=True),
         "shared directions of patches": lambda: without([canonical(it.neurons()[0], s) for s in SEEDS]),
@@ -204,6 +236,14 @@ def ways(it: Inputs) -> dict[str, Callable[[], dict[str, Any]]]:
     }
 
 
+def mosaic(it: Inputs) -> None:
+    """Figure 4 where patches have to agree, weight 1, first seed: pets and animals that no map was learned from."""
+    alignment = trained(*it.neurons(), lambda_agree=1.0, seeds=SEEDS[:1])[0]
+    cut = vt.ncut(it.features, read=alignment.transform, progress=False)
+    shades = vt.colors(vt.spectral_tsne(cut, dims=3, n_sample=2000))
+    draw_mosaic(cut, shades, it.pixels, [0, 1, 2, 3, 60, 61, 62, 63], "align_mosaic_agree.png")
+
+
 def table(results: dict[str, Any]) -> list[str]:
     names = [*CHANCE, "cosine above another patch"]
     lines = ["| way | R² | " + " | ".join(names) + " |", "| --- | --- |" + " --- |" * len(names)]
@@ -218,19 +258,23 @@ def main() -> None:
     parser.add_argument("data", type=Path)
     parser.add_argument("--work", type=Path, required=True)
     parser.add_argument("--session", default="201025")
-    parser.add_argument("--only", nargs="+", help="ways, by name")
+    parser.add_argument("--only", nargs="*", help="ways, by name")
+    parser.add_argument("--mosaic", action="store_true", help="draw align_mosaic_agree.png")
     options = parser.parse_args()
     path = OUT.with_suffix(".json")
     results: dict[str, Any] = json.loads(path.read_text()) if path.exists() else {}
-    known = ways(Inputs(options.data, options.work, options.session))
+    inputs = Inputs(options.data, options.work, options.session)
+    known = ways(inputs)
     for name, way in known.items():
         done = results.get(options.session, {})
-        if name in (options.only or known) and name not in done:
+        if name in (known if options.only is None else options.only) and name not in done:
             done[name] = way()
             results[options.session] = {key: done[key] for key in known if key in done}
             path.write_text(json.dumps(results, indent=1) + "\n")
             put_tables(OUT.with_suffix(".md"), {key: table(found) for key, found in results.items()})
             print(name, {key: spoken(done[name][key]) for key in CHANCE}, flush=True)
+    if options.mosaic:
+        mosaic(inputs)
 
 
 if __name__ == "__main__":

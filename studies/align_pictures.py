@@ -169,7 +169,9 @@ def save(figure: Any, name: str, dpi: int = 90) -> None:
     (RESULTS / name).write_bytes(fewer_colours(buffer.getvalue()))
 
 
-def draw_mosaic(spectral: vt.Spectral, shades: np.ndarray, pixels: np.ndarray, pictures: list[int]) -> None:
+def draw_mosaic(
+    spectral: vt.Spectral, shades: np.ndarray, pixels: np.ndarray, pictures: list[int], name: str = "align_mosaic.png"
+) -> None:
     """Two pictures side by side, a row a network."""
     cell, gap = 52, 4
     width = (1 + len(LAYERS)) * (cell + gap)
@@ -195,7 +197,7 @@ def draw_mosaic(spectral: vt.Spectral, shades: np.ndarray, pixels: np.ndarray, p
         axes.set_yticks([gap + cell / 2 + k * step for k in range(len(NETWORKS))], list(NETWORKS))
         axes.tick_params(length=0, labelsize=8)
         axes.spines[:].set_visible(False)
-    save(figure, "align_mosaic.png")
+    save(figure, name)
 
 
 def draw_paths(paths: dict[str, np.ndarray], figures: np.ndarray, told: dict[str, list[Any]]) -> None:

@@ -42,6 +42,18 @@ def covariance(rows: np.ndarray) -> float:
     return sum(matrix[i, j] ** 2 for i in range(width) for j in range(width) if i != j) / width
 
 
+def agreement(slots: list[np.ndarray], temperature: float) -> float:
+    """Of slots (node, channel) in a ring: how surely each node is told from all other nodes, here and in the next."""
+    found = []
+    for n, rows in enumerate(slots):
+        there = slots[(n + 1) % len(slots)]
+        for i, row in enumerate(rows):
+            others = [*there, *(rows[j] for j in range(len(rows)) if j != i)]
+            cosines = [row @ other / (np.linalg.norm(row) * np.linalg.norm(other)) for other in others]
+            found.append(-cosines[i] / temperature + math.log(sum(math.exp(c / temperature) for c in cosines)))
+    return float(np.mean(found))
+
+
 def predicted(features: list[np.ndarray], maps: list[np.ndarray], head: np.ndarray, bias: np.ndarray) -> np.ndarray:
     """Eq. 1 and 2: (picture, patch, channel) of every slot -> (picture, response), picture by picture."""
     found = []

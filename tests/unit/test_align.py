@@ -17,9 +17,11 @@ import vitreous as vt
 from vitreous.evidence.responses import explained
 from vitreous.lenses import align as lens
 from vitreous.lenses.align_training import (
+    TEMPERATURE,
     AlignNet,
     Seen,
     Weights,
+    agreement,
     covariance,
     eigen_constraint,
     losses,
@@ -55,6 +57,55 @@ def test_the_terms_are_the_formulas():
     assert float(covariance(rows)) == pytest.approx(reference.covariance(rows.double().numpy()), rel=1e-4)
 
 
+def test_agreement_is_the_choice_of_a_patch_among_all_others():
+    slots = torch.randn(4, 9, 5, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    order = torch.tensor([2, 0, 3, 1])
+    expected = reference.agreement([slots[n].numpy() for n in order], TEMPERATURE)
+    assert float(agreement(slots, order)) == pytest.approx(expected, rel=1e-9)
+    alike = slots[:1].expand(4, -1, -1)
+    assert float(agreement(alike, order)) < expected, "patches that are the same in all slots agree"
+    apart = alike + 50 * torch.eye(5, dtype=torch.float64)[:4, None]  # each slot around a place of its own
+    assert float(agreement(apart, order)) > float(agreement(alike, order)) + 1
+
+
+def mixed(models: dict, read) -> tuple[float, float]:
+    """Is the patch that lies nearest, in other pictures, of the other model; and is it the same patch that lies nearest
+    in the other model?"""
+    rows = np.stack([read(models[m]["layer 1"], m, "layer 1").reshape(200 * 6, -1) for m in ("one", "two")])
+    rows /= np.linalg.norm(rows, axis=2, keepdims=True)
+    picture = np.repeat(np.arange(200), 6)
+    same = picture[:, None] == picture
+    here, there = rows[0] @ rows[0].T, rows[0] @ rows[1].T
+    other = ((there - 3 * same).max(1) > (here - 3 * same).max(1)).mean()
+    return float(other), float((there.argmax(1) == np.arange(len(there))).mean())
+
+
+def test_models_that_have_to_agree_share_one_space_where_responses_say_little():
+    """Two responses are too few to tell eight things: only agreement brings what is alike together."""
+    models, values = world(noise=0.5)
+    for n, model in enumerate(models.values()):
+        model["layer 1"] += np.random.default_rng(n).standard_normal(16).astype(np.float32)  # a mean of its own
+    settings = {**QUICK, "lambda_eigen": 0, "epochs": 80, "patience": 80}
+    plain = vt.align(models, None, values[:, :2], **settings)
+    agreed = vt.align(models, None, values[:, :2], lambda_agree=0.3, **settings)
+    assert {"agree"} == set(agreed.log[0]) - set(plain.log[0])
+    assert agreed.settings["lambda_agree"] == 0.3 and agreed.log[-1]["agree"] < agreed.log[0]["agree"] - 0.5
+    other, itself = mixed(models, agreed.transform)
+    before, by_chance = mixed(models, plain.transform)
+    assert other > before + 0.2 and itself > by_chance + 0.5, (before, by_chance, other, itself)
+    assert agreed.means()["all"] > plain.means()["all"] - 0.1
+
+
+def test_patches_agree_only_where_there_are_as_many():
+    models, values = world()
+    models["two"] = {name: part[:, :5] for name, part in models["two"].items()}
+    with pytest.raises(vt.SettingsError, match=r"(?s)two layers or more that have as many.*size="):
+        vt.align(models, None, values, lambda_agree=0.1, **QUICK)
+    vt.align(models, None, values, **{**QUICK, "epochs": 2})
+    with pytest.raises(vt.SettingsError, match="two layers or more"):
+        vt.align({"one": {"layer 0": models["one"]["layer 0"]}}, None, values, lambda_agree=0.1, **QUICK)
+
+
 def test_the_whole_loss_is_equation_10():
     """Two slots of different width, all patches of all pictures, from single patches on."""
     generator = np.random.default_rng(3)
@@ -70,6 +121,9 @@ def test_the_whole_loss_is_equation_10():
         found = losses(net, seen, pictures, target, weights, torch.Generator().manual_seed(0))
         expected = reference.total(features, rows, *arrays, measured, scale, 4)
         assert float(found["total"].detach()) == pytest.approx(expected, rel=1e-6)
+        more = losses(net, seen, pictures, target, replace(weights, agree=0.5), torch.Generator().manual_seed(0))
+        term = reference.agreement([row @ w for row, w in zip(rows, arrays[0], strict=True)], TEMPERATURE)
+        assert float(more["total"].detach()) == pytest.approx(expected + 0.5 * term, rel=1e-6)
 
 
 def test_an_alignment_that_turns_features_does_not_move_the_cut():

@@ -70,6 +70,7 @@ def align(
     lambda_eigen: Annotated[float, typer.Option(help="Weight of the eigen-constraint.")] = 1.0,
     lambda_zero: Annotated[float, typer.Option(help="Weight of zero-centred channels.")] = 0.01,
     lambda_cov: Annotated[float, typer.Option(help="Weight of the covariance of channels.")] = 0.01,
+    lambda_agree: Annotated[float, typer.Option(help="Weight of patches' likeness to themselves elsewhere.")] = 0.0,
     predict: Annotated[
         str, typer.Option(help="together: the mean of all layers, as in the paper; or alone.")
     ] = "together",
@@ -93,6 +94,7 @@ def align(
             lambda_eigen=lambda_eigen,
             lambda_zero=lambda_zero,
             lambda_cov=lambda_cov,
+            lambda_agree=lambda_agree,
             predict=predict,
             epochs=epochs,
             out=out,

@@ -9,7 +9,8 @@
 
 The maps are learned from responses of a brain (or any other (image, response) matrix): L1 response loss (eq. 9, as a
 mean), plus λ_eigen times the eigen-constraint (eq. 5, in the focal form of eq. 8), λ_zero times eq. 6, λ_cov times
-eq. 7. The sum is eq. 10; all terms are in `align_training.py`. Responses are brought to mean 0 and deviation 1 for
+eq. 7. The sum is eq. 10; all terms are in `align_training.py`. λ_agree is ours and 0 unless asked for: nothing in
+eq. 10 makes two networks use one channel for one thing. Responses are brought to mean 0 and deviation 1 for
 training and back afterwards. Where the paper is silent: Adam, 10 % of the images held out to stop early, the weights
 of the best epoch are kept.
 """
@@ -66,6 +67,7 @@ def align(
     lambda_eigen: float = 1.0,
     lambda_zero: float = 0.01,
     lambda_cov: float = 0.01,
+    lambda_agree: float = 0.0,
     nodes: int = 100,
     eigenvectors: int = 6,
     held_out: float = 0.1,
@@ -90,14 +92,15 @@ def align(
     voxels, neurons, another model's embedding. With `out`
     training can be killed and called again; it goes on and ends with the same maps. The paper's sum of all layers is
     `predict="together"`; with "alone" every layer has to predict by itself, through the one head: layers and models
-    come nearer to each other.
+    come nearer to each other. `lambda_agree` asks for that itself: a patch in one layer has to be more like itself in
+    another layer or model than like other patches.
 
     >>> alignment = vt.align({"text": store_a, "mae": store_b}, images, vt.Responses(spikes), out="aligned")
     >>> alignment.score(["all"]), alignment.transform(store_a["blocks.3.attn.out"][:4], "text", "blocks.3.attn.out")
     """
     asked = Asked(
-        width, lambda_eigen, lambda_zero, lambda_cov, nodes, eigenvectors, held_out, epochs, patience, batch, lr, sites,
-        tokens, predict, seed,
+        width, lambda_eigen, lambda_zero, lambda_cov, lambda_agree, nodes, eigenvectors, held_out, epochs, patience,
+        batch, lr, sites, tokens, predict, seed,
     )  # fmt: skip
     where, wanted, kept = device_of(device), _responses(images, responses, rois), folder_for(out)
     sources = _recorded(sources, images, sites, kept, progress)
@@ -124,6 +127,7 @@ def _learned(
         asked.nodes,
         asked.eigenvectors,
         asked.predict == "alone",
+        asked.lambda_agree,
     )
     data = "" if kept is None else _hash(seen, target)
     schedule = Schedule(asked.epochs, asked.patience, asked.batch, asked.lr, asked.seed, kept, data)
@@ -232,6 +236,13 @@ def _check(found: Nodes, wanted: Responses, asked: Asked) -> None:
             given=f"{len(wanted)} responses, {next(iter(wrong.values()))} images of {next(iter(wrong))}",
             remedy="give the responses in the order of the images of every store",
         )
+    patches = {f"{block.model} {block.layer}": block.shape[1] for block in found.blocks}
+    if asked.lambda_agree and (len(set(patches.values())) > 1 or len(patches) < 2):
+        raise SettingsError(
+            "patches agree between two layers or more that have as many",
+            given=patches,
+            remedy="record with size= so that the grids are alike, or lambda_agree=0",
+        )
     if wanted.constant.all():
         raise SettingsError("every response is constant over the images", given=wanted)
     if not 0 < asked.held_out < 0.9 or len(wanted) < 10:
@@ -244,6 +255,8 @@ def _fit(
     """Epochs until the held-out images get no better; the best weights stay in `net`. Gives a line an epoch."""
     import torch
 
+    from vitreous.lenses.align_training import held_out_error
+
     optimiser = torch.optim.Adam(net.parameters(), lr=schedule.lr)
     log, best = _resume(net, optimiser, schedule, weights)
     device = net.head.device
@@ -255,9 +268,7 @@ def _fit(
     ) as bar:
         while len(log) < schedule.epochs and not _over(log, schedule.patience):
             log.append(_epoch(net, optimiser, seen, wanted, trained, weights, schedule, len(log)))
-            with torch.no_grad():
-                error = (net([p[tested] for p in seen.pooled]) - wanted[tested]).abs().mean()
-            log[-1]["held out"] = float(error)
+            log[-1]["held out"] = held_out_error(net, seen, tested, wanted, weights)
             if log[-1]["held out"] <= min(line["held out"] for line in log):
                 best = {name: value.detach().clone() for name, value in net.state_dict().items()}
             bar.update()

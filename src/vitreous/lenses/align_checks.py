@@ -26,6 +26,7 @@ class Asked:
     lambda_eigen: float
     lambda_zero: float
     lambda_cov: float
+    lambda_agree: float
     nodes: int
     eigenvectors: int
     held_out: float
@@ -43,7 +44,7 @@ class Asked:
         whole(1, epochs=self.epochs, patience=self.patience, batch=self.batch)
         whole(0, seed=self.seed)
         number(lambda_eigen=self.lambda_eigen, lambda_zero=self.lambda_zero, lambda_cov=self.lambda_cov)
-        number(held_out=self.held_out)
+        number(lambda_agree=self.lambda_agree, held_out=self.held_out)
         number(above=True, lr=self.lr)
         if self.predict not in PREDICT:
             raise SettingsError("unknown way to predict", given=self.predict, accepted=PREDICT)

@@ -18,6 +18,7 @@ from vitreous.kernels.projector import affinities, normalized, top_projector
 from vitreous.lenses.align_nodes import Block, finite
 
 READ = 64  # pictures read at a time
+TEMPERATURE = 0.3  # of cosines, where patches are told from each other
 SMALL = 0.1  # maps begin small: what they learn is shared by all slots, what they begin with is not
 
 
@@ -74,7 +75,8 @@ class AlignNet(nn.Module):
 
 @dataclass(frozen=True)
 class Weights:
-    """Of eq. 10; `nodes` and `eigenvectors` are the m̃ and c of eq. 5. With `alone` every slot has to predict."""
+    """Of eq. 10; `nodes` and `eigenvectors` are the m̃ and c of eq. 5. With `alone` every slot has to predict; `agree`
+    is the weight of a term that the paper does not have."""
 
     eigen: float
     zero: float
@@ -82,6 +84,7 @@ class Weights:
     nodes: int
     eigenvectors: int
     alone: bool = False
+    agree: float = 0.0
 
 
 def eigen_constraint(before: Tensor, after: Tensor, kept: int) -> Tensor:
@@ -109,13 +112,28 @@ def covariance(rows: Tensor) -> Tensor:
     return (matrix.square().sum() - matrix.diagonal().square().sum()) / rows.shape[1]
 
 
+def agreement(after: Tensor, order: Tensor) -> Tensor:
+    """Not in the paper. (slot, node, channel): is a patch in one slot more like itself in the slot that comes next in
+    `order` than like any other patch, of that slot and of its own? The mean cross-entropy of that choice.
+
+    Patches of the own slot are among the others: without them slots agree direction by direction and lie apart.
+    """
+    rows = nn.functional.normalize(after[order], dim=2)
+    there = rows.roll(-1, 0)
+    itself = torch.eye(rows.shape[1], dtype=torch.bool, device=rows.device)
+    here = (rows @ rows.transpose(1, 2)).masked_fill(itself, -torch.inf)
+    choice = torch.cat([rows @ there.transpose(1, 2), here], 2) / TEMPERATURE
+    right = torch.arange(rows.shape[1], device=rows.device).expand(len(rows), -1)
+    return nn.functional.cross_entropy(choice.flatten(0, 1), right.flatten())
+
+
 def losses(
     net: AlignNet, seen: Seen, pictures: Tensor, target: Tensor, weights: Weights, generator: torch.Generator
 ) -> dict[str, Tensor]:
-    """The terms of eq. 10 on some pictures, unweighted (`response` is eq. 9), and their `total`."""
+    """The terms of eq. 10 on some pictures, unweighted (`response` is eq. 9), `agree`, and their `total`."""
     predict = net.alone if weights.alone else net
     found = {"response": (predict([p[pictures] for p in seen.pooled]) - target[pictures]).abs().mean()}
-    if weights.eigen or weights.zero or weights.covariance:
+    if weights.eigen or weights.zero or weights.covariance or weights.agree:
         kept = seen.patches[0].shape[1]
         count = min(weights.nodes, len(pictures) * kept)
         chosen = torch.randperm(len(pictures) * kept, generator=generator)[:count]
@@ -125,8 +143,22 @@ def losses(
             found["eigen"] = _by_width(rows, after, min(weights.eigenvectors, count - 1))
         flat = after.flatten(0, 1)
         found |= {"zero": zero_centre(flat)} | ({"covariance": covariance(flat)} if len(flat) > 1 else {})
+        if weights.agree and count > 1:
+            found["agree"] = agreement(after, torch.randperm(len(after), generator=generator).to(after.device))
     scale = {"response": 1.0, "eigen": weights.eigen, "zero": weights.zero, "covariance": weights.covariance}
+    scale["agree"] = weights.agree
     return found | {"total": torch.stack([scale[name] * value for name, value in found.items()]).sum()}
+
+
+def held_out_error(net: AlignNet, seen: Seen, pictures: Tensor, target: Tensor, weights: Weights) -> float:
+    """What the best epoch is best at: responses to pictures that no step was taken on, and agreement if it is asked."""
+    with torch.no_grad():
+        error = (net([p[pictures] for p in seen.pooled]) - target[pictures]).abs().mean()
+        if weights.agree:
+            rows = [part[pictures].flatten(0, 1)[: 10 * weights.nodes] for part in seen.patches]
+            after = torch.stack([row @ w for row, w in zip(rows, net.maps, strict=True)])
+            error = error + weights.agree * agreement(after, torch.arange(len(after), device=after.device))
+    return float(error)
 
 
 def _by_width(rows: list[Tensor], after: Tensor, kept: int) -> Tensor:

@@ -41,6 +41,7 @@ PREDICT = {
     "alone": "Every layer had to predict alone, through the one head.",
 }
 NAMES = {"response": "responses", "eigen": "eigen-constraint", "zero": "zero centre", "covariance": "covariance"}
+NAMES |= {"agree": "agreement of layers"}
 
 
 @dataclass(frozen=True, eq=False)
@@ -169,7 +170,8 @@ def _reading_section(found: ChannelAlign) -> Section:
         "How to read it",
         (
             f"Weights: eigen-constraint {settings['lambda_eigen']:g}, zero centre {settings['lambda_zero']:g}, "
-            f"covariance {settings['lambda_cov']:g}; {settings['epochs']} epochs, seed {settings['seed']}.",
+            f"covariance {settings['lambda_cov']:g}, agreement {settings.get('lambda_agree', 0):g}; "
+            f"{settings['epochs']} epochs, seed {settings['seed']}.",
             PREDICT[settings.get("predict", "together")],
             "R² below 0 is worse than the mean of the held-out pictures.",
             "Compare with shuffled weights or pixels before you read much into a score.",
