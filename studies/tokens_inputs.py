@@ -235,7 +235,8 @@ def _each(make: Callable[..., vt.TokenMaps]) -> Callable[..., Sequence[vt.TokenM
 def learned_weights(data: Path, model: str, pictures: int, folder: Path) -> np.ndarray:
     """w (channel,) by self-consistency from the last pictures of voc_animals, which are not measured on: one for all.
 
-    Pictures are small here (6 x 6 patches for dinov2s_saliency) and fewer than the paper's 256, to learn in minutes.
+    Pictures are small here (6 x 6 patches for dinov2s_saliency), and `pictures` may be fewer than the paper's 256, to
+    learn in minutes.
     One w for all tokens can serve grids of several shapes.
     """
     path = folder / f"{model}-{pictures}.npy"

@@ -6,8 +6,8 @@ For each model and set of pictures, ten tokens of each picture are drawn; patche
 or irrelevant (negative) are masked or get noise, never the token's own, and the distance that the token moves is
 measured (eq. 14). Beside the maps of the lens (sum, energy) stand attention rollout, raw attention, the cosine of patch
 features, nearness to the token (a map that knows nothing of the picture), and random numbers. What is measured is kept
-in FOLDER, so the study can be ended and go on, and models can be measured one after the other. Writes
-tokens_perturbation.json, .md and .png under --out.
+in FOLDER, so the study can be ended and go on, and models can be measured one after the other: pages are written after
+each. Writes tokens_perturbation.json, .md and, of dinov2s_saliency, .png under --out.
 
 Pictures are seen whole at 112 pixels (dinov2s_saliency, 8 x 8 patches) and 64 pixels (tin-vit-*, 8 x 8); a quarter of
 the patches is spoiled. Masks are zeros in the normalised input (the mean colour), noise has a standard deviation of 0.3
@@ -41,7 +41,7 @@ from vitreous.views.panels import Curve, Line
 
 OUT = Path(__file__).parent / "results"
 SIZE, AREA, TOKENS, PICTURES, STEPS = 112, 0.25, 10, 12, 4
-FIRST, CONTROL = "voc_animals", "random numbers"
+FIRST, CONTROL, SUM = "voc_animals", "random numbers", "tokens, sum"
 SIDES = ("negative", "positive")  # random patches are those that random numbers call relevant
 Maps = Callable[[vt.Subject, torch.Tensor, np.ndarray], np.ndarray]
 
@@ -199,7 +199,7 @@ def number(estimate: Estimate) -> dict[str, float]:
     return {"value": estimate.value, "low": estimate.low, "high": estimate.high}
 
 
-def row(found: PerturbationTest, control: PerturbationTest) -> dict[str, Any]:
+def row(found: PerturbationTest, control: PerturbationTest, reference: PerturbationTest) -> dict[str, Any]:
     out: dict[str, Any] = {}
     for kind in KINDS:
         out[kind] = {side: number(found.mean(kind, side)) for side in SIDES}
@@ -207,23 +207,28 @@ def row(found: PerturbationTest, control: PerturbationTest) -> dict[str, Any]:
         at = KINDS.index(kind), SIDES.index("positive")
         over_random = found.distances[at].mean(1) - control.distances[at].mean(1)
         out[kind]["positive - random"] = number(mean_interval(over_random))
-        out[kind]["pictures where positive is further"] = float(
-            (found.distances[KINDS.index(kind), 1].mean(1) > found.distances[KINDS.index(kind), 0].mean(1)).mean()
-        )
+        out[kind]["gap more than the sum's"] = number(mean_interval(gaps(found, kind) - gaps(reference, kind)))
+        out[kind]["pictures where positive is further"] = float((gaps(found, kind) > 0).mean())
     return out
 
 
-def table_5(result: dict[str, Any], method: str, sets: list[str]) -> list[str]:
+def gaps(found: PerturbationTest, kind: str) -> np.ndarray:
+    """(picture,): how much further positive patches move its tokens than negative ones."""
+    negative, positive = found.distances[KINDS.index(kind)].mean(2)
+    return positive - negative
+
+
+def table_5(result: dict[str, Any], pictures: dict[str, int], sets: list[str]) -> list[str]:
     head = " | ".join(f"{name} neg. ↓ | pos. ↑" for name in sets)
-    lines = [f"| model | perturbation | {head} |", "|---|---|" + "---|" * 2 * len(sets)]
+    lines = [f"| model | pictures a set | perturbation | {head} |", "|---|---|---|" + "---|" * 2 * len(sets)]
     for model, by_set in result.items():
         for kind in KINDS:
             cells = [
-                "{value:.2f} [{low:.2f}, {high:.2f}]".format(**by_set[s][method][kind][side]) if s in by_set else ""
+                "{value:.2f} [{low:.2f}, {high:.2f}]".format(**by_set[s][SUM][kind][side]) if s in by_set else ""
                 for s in sets
                 for side in ("negative", "positive")
             ]
-            lines.append(f"| {model} | {kind} | {' | '.join(cells)} |")
+            lines.append(f"| {model} | {pictures[model]} | {kind} | {' | '.join(cells)} |")
     return lines
 
 
@@ -245,6 +250,23 @@ def table_gaps(result: dict[str, Any], sets: list[str], kind: str) -> list[str]:
     return lines
 
 
+def table_pairs(result: dict[str, Any], sets: list[str], kind: str) -> list[str]:
+    """How much larger a method's gap is than the sum's in the same pictures, in the distance of eq. 14."""
+    lines = [f"| model | maps | {' | '.join(sets)} |", "|---|---|" + "---|" * len(sets)]
+    for model, by_set in result.items():
+        for method in methods_of(model, FIRST):
+            found = [by_set.get(name, {}).get(method, {}).get(kind) for name in sets]
+            cells = [signed(cell["gap more than the sum's"], 1) if cell else "" for cell in found]
+            lines += [f"| {model} | {method} | {' | '.join(cells)} |"] if method != SUM else []
+    return lines
+
+
+def signed(gap: dict[str, float], digits: int) -> str:
+    """Bold is surely not 0."""
+    said = "{value:+.{d}f} [{low:+.{d}f}, {high:+.{d}f}]".format(**gap, d=digits)
+    return f"**{said}**" if gap["low"] > 0 or gap["high"] < 0 else said
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=Path, required=True)
@@ -260,51 +282,71 @@ def main() -> None:
     sets, models, count = given.sets, given.models, given.pictures
     if given.quick:
         sets, models, count = sets[:1], ["tin-vit-text"], 2
-    result: dict[str, Any] = {}
-    drawn: dict[str, Any] = {}
     for model in models:
         subject = backbone(given.data, model)
-        result[model] = {}
+        result: dict[str, Any] = {}
         for name in sets:
             tests = {m: measured(subject, given.data, name, m, count, given.work) for m in methods_of(model, name)}
-            result[model][name] = {m: row(test, tests[CONTROL]) for m, test in tests.items()}
+            result[name] = {m: row(test, tests[CONTROL], tests[SUM]) for m, test in tests.items()}
+            print(model, name, "done", flush=True)
+        drawn: dict[str, Any] = {}
         if model in FULL and not given.no_curves:
-            drawn[model] = {m: curves(subject, given.data, FIRST, m, max(2, count // 2), given.work) for m in METHODS}
+            drawn = {m: curves(subject, given.data, FIRST, m, max(2, count // 2), given.work) for m in METHODS}
+        write(given.out, model, result, drawn, sets, count)
         print(model, "done", flush=True)
-    write(given.out, result, drawn, sets, count)
 
 
-def write(out: Path, result: dict[str, Any], drawn: dict[str, Any], sets: list[str], count: int) -> None:
-    """Puts models beside those that were measured earlier."""
+def write(out: Path, model: str, result: dict[str, Any], drawn: dict[str, Any], sets: list[str], count: int) -> None:
+    """Puts a model beside those that were measured earlier."""
     path = out / "tokens_perturbation.json"
-    found = {
-        model: {
-            m: {kind: area(part["shares"], part[kind]) for kind in ("deletion", "insertion")} for m, part in by.items()
-        }
-        for model, by in drawn.items()
-    }
-    pictures = in_order(path, ("about", "pictures a set"), dict.fromkeys(result, count))
-    result, areas = in_order(path, ("table",), result), in_order(path, ("areas",), found)
+    pictures = in_order(path, ("about", "pictures a set"), {model: count})
+    result = in_order(path, ("table",), {model: result})
+    areas = in_order(path, ("areas",), {model: areas_of(drawn)} if drawn else {})
     about = {"pictures a set": pictures, "tokens a picture": TOKENS, "area": AREA, "noise": 0.3, "versions": versions()}
     out.mkdir(parents=True, exist_ok=True)
     path.write_bytes(json_bytes({"about": about, "table": result, "areas": areas}))
-    tables = {"table 5": table_5(result, "tokens, sum", sets)}
-    tables |= {f"ratios, {kind}": table_gaps(result, sets, kind) for kind in KINDS}
-    for model, by in areas.items():
-        rows = [f"| {m} | {part['deletion']:.3f} | {part['insertion']:.3f} |" for m, part in by.items()]
-        tables[f"areas, {model}"] = ["| maps | deletion ↓ | insertion ↑ |", "|---|---|---|", *rows]
+    tables = {"table 5": table_5(result, pictures, sets)}
+    for kind in KINDS:
+        tables[f"ratios, {kind}"] = table_gaps(result, sets, kind)
+        tables[f"in pairs, {kind}"] = table_pairs(result, sets, kind)
+    tables |= {f"areas, {model}": table_areas(by) for model, by in areas.items()}
     put_tables(out / "tokens_perturbation.md", tables)
-    if drawn:
-        (out / "tokens_perturbation.png").write_bytes(picture(drawn, sets[0]))
+    if drawn and model == MODELS[0]:
+        (out / "tokens_perturbation.png").write_bytes(picture(model, drawn, sets[0]))
 
 
-def area(shares: np.ndarray, values: np.ndarray) -> float:
-    mean = values.mean(0)
-    return float(((mean[1:] + mean[:-1]) / 2 * np.diff(shares)).sum())
+def areas_of(drawn: dict[str, dict[str, np.ndarray]]) -> dict[str, Any]:
+    """Areas under the curves, means over pictures of their tokens' means, and how much more than the sum's."""
+    out: dict[str, Any] = {}
+    for method, part in drawn.items():
+        out[method] = {"pictures": len(part["deletion"]) // TOKENS}
+        for kind in ("deletion", "insertion"):
+            mine, theirs = (area(of["shares"], of[kind]) for of in (part, drawn[SUM]))
+            out[method][kind] = number(mean_interval(mine))
+            out[method][f"{kind}, more than the sum"] = number(mean_interval(mine - theirs))
+    return out
 
 
-def picture(drawn: dict[str, Any], name: str) -> bytes:
-    model, by = next(iter(drawn.items()))
+def area(shares: np.ndarray, values: np.ndarray) -> np.ndarray:
+    """(picture,) from curves (token of a picture after another, step)."""
+    of_tokens = ((values[:, 1:] + values[:, :-1]) / 2 * np.diff(shares)).sum(1)
+    return of_tokens.reshape(-1, TOKENS).mean(1)
+
+
+def table_areas(by: dict[str, Any]) -> list[str]:
+    kinds = {"deletion": "deletion ↓", "insertion": "insertion ↑"}
+    head = " | ".join(f"{said} | more than the sum" for said in kinds.values())
+    lines = [f"{next(iter(by.values()))['pictures']} pictures.", "", f"| maps | {head} |", "|---|" + "---|" * 4]
+    for method, part in by.items():
+        cells = []
+        for kind in kinds:
+            cells.append("{value:.3f} [{low:.3f}, {high:.3f}]".format(**part[kind]))
+            cells.append("" if method == SUM else signed(part[f"{kind}, more than the sum"], 3))
+        lines.append(f"| {method} | {' | '.join(cells)} |")
+    return lines
+
+
+def picture(model: str, by: dict[str, Any], name: str) -> bytes:
     lines = tuple(
         Line(m, tuple(part["deletion"].mean(0).tolist()), min(k, 5), control=m in ("nearness", CONTROL))
         for k, (m, part) in enumerate(by.items())

@@ -168,17 +168,19 @@ def otsu(values: np.ndarray, bins: int = 128) -> float:
 # -- everything of one model on one set
 
 
-def methods(data: Path, model: str, work: Path, name: str) -> dict[str, Callable[[Shown, Sequence[int]], Labels]]:
-    """What cuts pictures, by name; class maps give two segments whatever is asked for."""
+def methods(
+    data: Path, model: str, work: Path, name: str, learned: int = LEARNED
+) -> dict[str, Callable[[Shown, Sequence[int]], Labels]]:
+    """What cuts pictures, by name; class maps give two segments whatever is asked for; w is of `learned` pictures."""
     subject, folder = backbone(data, model), work / "maps" / name
     chance = control(subject)
-    w = learned_weights(data, model, LEARNED, work / "w")
+    w = learned_weights(data, model, learned, work / "w")
     given: dict[str, Callable[[Shown, Sequence[int]], Labels]] = {
         "tokens, sum": lambda shown, ks: lens(subject, shown, ks, folder, "sum"),
         "tokens, energy": lambda shown, ks: lens(subject, shown, ks, folder, "energy"),
         "tokens, unit sum": lambda shown, ks: lens(subject, shown, ks, folder, "unit sum"),
         "tokens, norm": lambda shown, ks: lens(subject, shown, ks, folder, "norm"),
-        "tokens, learned": lambda shown, ks: lens(subject, shown, ks, folder, "learned", weights=w),
+        "tokens, learned": lambda shown, ks: lens(subject, shown, ks, folder, f"learned {learned}", weights=w),
         **{
             f"tokens, sum, {linkage}": partial(_linked, subject, folder, linkage)
             for linkage in ("ward, lift", "ward, mean", "average", "average, mean", "complete", "single")
@@ -208,13 +210,14 @@ def wanted(shown: Shown) -> tuple[int, ...]:
     return SCALES if shown.truth is None else tuple(sorted({shown.classes, FIXED}))
 
 
-def label_maps(data: Path, model: str, given: Collection, work: Path) -> dict[str, list[Labels]]:
+def label_maps(data: Path, model: str, given: Collection, work: Path, learned: int) -> dict[str, list[Labels]]:
     """{method: label maps of each picture by the number of segments}, kept in a folder."""
-    cutters = methods(data, model, work, given.name)
+    cutters = methods(data, model, work, given.name, learned)
     found: dict[str, list[Labels]] = {method: [] for method in cutters}
     for shown in given.pictures:
         for method, cut in cutters.items():
-            path = work / "labels" / model / given.name / f"{shown.id}-{method}.npz"
+            called = f"{method} {learned}" if method == "tokens, learned" else method
+            path = work / "labels" / model / given.name / f"{shown.id}-{called}.npz"
             if not path.exists():
                 made = cut(shown, wanted(shown))
                 path.parent.mkdir(parents=True, exist_ok=True)
@@ -351,17 +354,18 @@ def main() -> None:
     parser.add_argument("--pictures", type=int, default=PICTURES)
     parser.add_argument("--models", nargs="*", default=list(MODELS))
     parser.add_argument("--sets", nargs="*", default=[*CLASSES, PEOPLE])
+    parser.add_argument("--learned", type=int, default=LEARNED, help="pictures that w is learned from; the paper's 256")
     parser.add_argument("--quick", action="store_true", help="one model, one set, two pictures")
     given = parser.parse_args()
     torch.set_num_threads(1)
-    sets, models, count = given.sets, given.models, given.pictures
+    sets, models, count, learned = given.sets, given.models, given.pictures, given.learned
     if given.quick:
         sets, models, count = sets[:1], ["tin-vit-text"], 2
     given.out.mkdir(parents=True, exist_ok=True)
     for model in models:
         for name in sets:
             pictures = collection(given.data, name, count)
-            maps = label_maps(given.data, model, pictures, given.work)
+            maps = label_maps(given.data, model, pictures, given.work, learned)
             if name == PEOPLE:
                 result = {m: against_people(pictures, one) for m, one in maps.items()}
             else:
@@ -370,20 +374,22 @@ def main() -> None:
                 paired(result)
                 if model == MODELS[0]:
                     (given.out / f"tokens_segments_{name}.png").write_bytes(picture(pictures, maps))
-            write(given.out, model, name, len(pictures.pictures), result)
+            write(given.out, model, name, len(pictures.pictures), learned, result)
             print(model, name, "done", flush=True)
 
 
-def write(out: Path, model: str, name: str, count: int, result: dict[str, Any]) -> None:
+def write(out: Path, model: str, name: str, count: int, learned: int, result: dict[str, Any]) -> None:
     """Puts one model on one set beside what was measured earlier."""
     path = out / "tokens_segments.json"
     earlier = json.loads(path.read_text()) if path.exists() else {}
-    scores, counts = earlier.get("scores", {}), earlier.get("about", {}).get("pictures", {})
-    scores.setdefault(model, {})[name] = result
-    counts.setdefault(model, {})[name] = count
-    about = {"pictures": counts, "segments": FIXED, "scales": SCALES, "patches": PATCHES, "versions": versions()}
-    path.write_bytes(json_bytes({"about": about, "scores": scores}))
-    tables = {f"{model} on {name}": [f"{count} pictures.", "", *table(result, name == PEOPLE)]}
+    scores, known = earlier.get("scores", {}), earlier.get("about", {})
+    counts, of = known.get("pictures", {}), known.get("pictures of learned w", {})
+    for kept, new in ((scores, result), (counts, count), (of, learned)):
+        kept.setdefault(model, {})[name] = new
+    about = {"pictures": counts, "pictures of learned w": of, "segments": FIXED, "scales": SCALES, "patches": PATCHES}
+    path.write_bytes(json_bytes({"about": about | {"versions": versions()}, "scores": scores}))
+    said = f"{count} pictures; w was learned from {learned}."
+    tables = {f"{model} on {name}": [said, "", *table(result, name == PEOPLE)]}
     if name != PEOPLE:
         said = "mIoU more than the sum's in the same pictures, mean and 95 % interval; bold: surely not 0."
         tables[f"{model} on {name}, in pairs"] = [said, "", *table_of_pairs(result)]

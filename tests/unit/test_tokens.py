@@ -428,8 +428,12 @@ def test_pixels_that_the_crop_cut_away_have_no_value(tiny):
 
 
 def test_a_tensor_is_enlarged_to_the_models_input(tiny):
-    (up, _) = vt.token_maps(tiny, X, tokens=[4], progress=False).upsample(mode="bicubic")
-    assert up.shape == (1, 32, 32)
+    found = vt.token_maps(tiny, X, tokens=[4], progress=False)
+    up = {mode: found.upsample(mode=mode)[0] for mode in ("nearest", "bilinear", "cubic", "bicubic")}
+    assert up["cubic"].shape == (1, 32, 32) and np.array_equal(up["cubic"], up["bicubic"])
+    assert not any(np.array_equal(up["cubic"], up[mode]) for mode in ("nearest", "bilinear"))
+    with pytest.raises(SettingsError, match=r"unknown mode\n  given:    'lanczos'\n  accepted: .*cubic"):
+        found.upsample(mode="lanczos")
 
 
 @pytest.mark.parametrize("name", ["maps.npz", "maps.safetensors"])
@@ -541,6 +545,31 @@ def test_a_model_without_attention_is_refused():
 def test_a_text_longer_than_the_positions_is_refused():
     with pytest.raises(SettingsError, match=r"longer than the positions.*\n.*65 tokens.*\n  accepted: up to 64"):
         vt.token_maps(vt.wrap(build("HF GPT-2")), [[1] * 65])
+
+
+def test_ids_that_the_model_has_no_tokens_for_are_refused():
+    subject = vt.wrap(build("HF GPT-2"))
+    words = subject.root.config.vocab_size
+    expected = rf"has no tokens for\n  given:    {words}\n  accepted: 0 to {words - 1}\n"
+    with pytest.raises(SettingsError, match=expected):
+        vt.token_maps(subject, [[3, words]], progress=False)
+    with pytest.raises(SettingsError, match=expected):
+        vt.context_scores(subject, [3, words], [4], progress=False)
+    assert vt.token_maps(subject, [[3, words - 1]], progress=False).maps.shape == (1, 2, 2)
+
+
+def test_a_name_where_a_model_is_asked_for_is_refused():
+    asked = (
+        lambda: vt.token_maps("vit_tiny", X),
+        lambda: vt.attention_rollout("vit_tiny", X),
+        lambda: vt.gradcam("vit_tiny", X),
+        lambda: vt.patch_features("vit_tiny", X),
+        lambda: vt.context_scores("vit_tiny", "a", "b"),
+        lambda: vt.SelfConsistency().fit("vit_tiny", X),
+    )
+    for ask in asked:
+        with pytest.raises(SettingsError, match=r"the model is a subject\n  given:    'vit_tiny'\n.*vt\.wrap"):
+            ask()
 
 
 @pytest.mark.filterwarnings("ignore:.*followed back by autograd")

@@ -71,6 +71,28 @@ def test_methods_are_compared_in_the_same_pictures():
     assert "**" not in table_of_pairs(result)[3] and len(table_of_pairs(result)) == 4
 
 
+def test_areas_are_means_over_pictures_and_compared_in_the_same_ones():
+    """Tokens of one picture are no samples of their own: three pictures of ten tokens each give three numbers."""
+    from tokens_perturbation import TOKENS, area, areas_of, table_areas
+
+    pictures = np.repeat([0.2, 0.5, 0.8], TOKENS)
+    shares = np.linspace(0, 1, 5)
+
+    def drawn(shift):
+        return {"shares": shares} | {
+            kind: np.repeat(pictures[:, None] + shift, 5, 1) for kind in ("deletion", "insertion")
+        }
+
+    assert area(shares, drawn(0)["deletion"]) == pytest.approx([0.2, 0.5, 0.8])
+    found = areas_of({"tokens, sum": drawn(0), "worse": drawn(0.1)})
+    assert found["worse"]["pictures"] == 3 and found["worse"]["deletion"]["value"] == pytest.approx(0.6)
+    assert found["worse"]["deletion"]["high"] - found["worse"]["deletion"]["low"] > 0.4
+    gap = found["worse"]["deletion, more than the sum"]
+    assert gap["low"] == pytest.approx(0.1) and gap["high"] == pytest.approx(0.1)
+    lines = table_areas(found)
+    assert lines[0] == "3 pictures." and "**+0.100 [+0.100, +0.100]**" in lines[-1] and "**" not in lines[-2]
+
+
 def test_blocks_are_compared_with_the_one_before_and_other_maps_with_the_sum():
     from tokens_layers import BLOCKS, TAUS, pairs
     from vitreous.evidence.itiou import InitialTokenIoU

@@ -12,15 +12,14 @@ from torch import Tensor
 
 from vitreous.errors import ModelError, SettingsError
 from vitreous.images import ImageSet
-from vitreous.models.subject import Subject
+from vitreous.models.subject import Subject, check_subject
 
 SEVERAL = (ImageSet, list, tuple, np.ndarray, Tensor)
 
 
 def check_classifier(subject: Subject) -> None:
     """A bare backbone gives features: their numbers are no classes."""
-    if not isinstance(subject, Subject):
-        raise SettingsError("the model is a subject", given=type(subject).__name__, remedy="vt.wrap(module) makes one")
+    check_subject(subject)
     if subject.modality != "image":
         raise ModelError(f"{subject.name} takes text: it has no picture to explain", given=subject.family.name)
     if subject.head is None and not subject.root_path:

@@ -25,7 +25,7 @@ from vitreous.errors import ModelError, SettingsError
 from vitreous.hooks import evaluating
 from vitreous.lenses.tokens_finding import TokenMaps
 from vitreous.lenses.tokens_inputs import inputs_of
-from vitreous.models.subject import Subject
+from vitreous.models.subject import Subject, check_subject
 from vitreous.preprocess import Frame
 
 HEADS = ("mean", "max", "min")
@@ -135,6 +135,7 @@ def _maps(
 
 
 def _refuse_no_attention(subject: Subject) -> None:
+    check_subject(subject)
     if not subject.family.attention:
         raise ModelError(
             f"{subject.name} has no attention to follow",

@@ -42,7 +42,7 @@ from vitreous.lenses.tokens_inputs import Inputs, inputs_of
 from vitreous.lenses.tokens_read import Reader
 from vitreous.lenses.tokens_watch import Unread
 from vitreous.memory import Parts
-from vitreous.models.subject import Subject
+from vitreous.models.subject import Subject, check_subject
 from vitreous.preprocess import Frame
 
 TARGETS = ("sum", "energy")
@@ -260,6 +260,7 @@ def _slope(z: Tensor, target: Target, tokens: Tensor, length: int) -> Tensor:
 
 
 def _refuse(subject: Subject, target: Target, order: str, own: str) -> None:
+    check_subject(subject)
     if not subject.family.attention:
         raise ModelError(
             f"{subject.name} has no attention to follow tokens back through",

@@ -21,8 +21,8 @@ from vitreous.preprocess import Frame
 from vitreous.provenance import json_bytes, replace_file
 
 FORMAT, VERSION = "vitreous token maps", 1
-Mode = Literal["nearest", "bilinear", "bicubic"]
-MODES = ("nearest", "bilinear", "bicubic")
+Mode = Literal["nearest", "bilinear", "cubic", "bicubic"]  # cubic and bicubic are the same
+MODES = ("nearest", "bilinear", "cubic", "bicubic")
 
 
 @dataclass(frozen=True, eq=False)
@@ -111,6 +111,7 @@ class TokenMaps(Finding):
         """Maps float32 (token, height, width) of each picture, in its original pixels; NaN where the crop cut it off.
 
         With a `size`, or if the pictures' own sizes are not known, all are as large as that, or as the model's input.
+        `mode` is "nearest", "bilinear" or "cubic", which "bicubic" is another name of.
         `scale` brings each map to [0, 1] first.
         """
         if self.grid is None:
@@ -125,10 +126,11 @@ class TokenMaps(Finding):
     ) -> np.ndarray:
         """Any maps (..., row, column) on the patch grid of one sample, in the pixels that `upsample` would give."""
         assert self.size is not None
+        by: Literal["nearest", "bilinear", "bicubic"] = "bicubic" if mode == "cubic" else mode
         if size is not None or self.frames is None:
             wanted = self.size if size is None else size_of(size)
-            return Frame(wanted, self.size, 0, 0, self.size).to_pixels(maps, mode)
-        return self.frames[sample].to_pixels(maps, mode)
+            return Frame(wanted, self.size, 0, 0, self.size).to_pixels(maps, by)
+        return self.frames[sample].to_pixels(maps, by)
 
     # -- as a table
 

@@ -14,7 +14,7 @@ from torch import Tensor
 from vitreous.axes import Grid, Size
 from vitreous.errors import SettingsError
 from vitreous.images import ImageSet
-from vitreous.models.subject import Subject
+from vitreous.models.subject import Subject, check_subject
 from vitreous.preprocess import Frame
 from vitreous.texts import TextSet
 
@@ -40,6 +40,7 @@ class Inputs:
 
 def inputs_of(subject: Subject, given: Any, size: int | tuple[int, int] | None = None) -> Inputs:
     """Anything that holds pictures, or a tensor that is a model's input already; for a language model texts or ids."""
+    check_subject(subject)
     if subject.modality == "text":
         return _texts(subject, given)
     wanted = None if size is None else size_of(size)
@@ -90,6 +91,7 @@ def _tensor(subject: Subject, given: Tensor, wanted: Size | None) -> Inputs:
 def _texts(subject: Subject, given: Any) -> Inputs:
     texts = given if isinstance(given, TextSet) else TextSet.from_ids(token_ids(subject, given))
     check_positions(subject, int(texts.lengths.max()))
+    check_vocabulary(subject, texts.tokens)
     tokens = torch.from_numpy(texts.tokens)
     return Inputs(texts.ids, lambda at: (subject.inputs(tokens[at.start : at.stop]), None), lengths=texts.lengths)
 
@@ -105,8 +107,7 @@ def token_ids(subject: Subject, given: Any) -> list[list[int]]:
 
 def check_positions(subject: Subject, length: int) -> None:
     """Refuses texts that are longer than what the model has positions for."""
-    config: Any = subject.root.config if subject.family.source == "hf" else None
-    said = {} if config is None else config.to_dict()
+    said = _config(subject)
     most = said.get("max_position_embeddings") or said.get("n_positions")
     if most is not None and length > most:
         raise SettingsError(
@@ -115,3 +116,21 @@ def check_positions(subject: Subject, length: int) -> None:
             accepted=f"up to {most}",
             remedy="cut it: vt.TextSet.from_texts(texts, tokenizer, length)",
         )
+
+
+def check_vocabulary(subject: Subject, tokens: np.ndarray) -> None:
+    """Refuses ids that the model has no words for, of which torch would say an index alone."""
+    words, most = _config(subject).get("vocab_size"), int(tokens.max())
+    if words is not None and most >= words:
+        raise SettingsError(
+            f"a text has ids that {subject.name} has no tokens for",
+            given=most,
+            accepted=f"0 to {words - 1}",
+            remedy="use the tokenizer that belongs to the model",
+        )
+
+
+def _config(subject: Subject) -> dict[str, Any]:
+    """What a Hugging Face model says about itself."""
+    config: Any = subject.root.config if subject.family.source == "hf" else None
+    return {} if config is None else config.to_dict()

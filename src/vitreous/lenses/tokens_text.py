@@ -17,7 +17,7 @@ from vitreous.errors import ModelError, SettingsError
 from vitreous.finding import Finding, heat
 from vitreous.lenses.tokens import Target, token_maps
 from vitreous.lenses.tokens_inputs import check_positions, token_ids
-from vitreous.models.subject import Subject
+from vitreous.models.subject import Subject, check_subject
 from vitreous.provenance import json_bytes, replace_file
 
 
@@ -81,6 +81,7 @@ def context_scores(
     >>> found = vt.context_scores(subject, "Tom had a red ball. It was lost.", "Tom lost his ball.")
     >>> sorted(zip(found.scores, found.words))[-3:]
     """
+    check_subject(subject)
     if subject.modality != "text":
         raise ModelError(f"{subject.name} takes pictures: it has no context to read", given=subject.family.name)
     if separator is None:

@@ -265,6 +265,15 @@ class Subject:
                 setattr(config, key, value)
 
 
+def check_subject(given: Any) -> None:
+    """Refuses a name, a path or a bare module where a model is asked for."""
+    if not isinstance(given, Subject):
+        said = given if isinstance(given, str) else type(given).__name__
+        raise SettingsError(
+            "the model is a subject", given=said, remedy="vt.load(name) opens one, vt.wrap(module) makes one"
+        )
+
+
 def read_blocks(module: nn.Module, root_path: str, family: Family) -> tuple[Block, ...]:
     """Finds the blocks and their sites by the family's paths; refuses by name what is not there."""
     modules = dict(module.named_modules())
