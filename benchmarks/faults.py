@@ -4,7 +4,8 @@
     python benchmarks/faults.py --times 10 --out benchmarks/results/faults.json
 
 A round is every test of FAULTS with its number as the seed of the moments. The first that is not green ends the run.
-The file has a line a round, written when it ends, so that it also says how far a run came that was stopped.
+The file has a line a round, written when it ends, so that it also says how far a run came that was stopped. With
+`--beside 2` two rounds run at a time, each in a folder of its own.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
@@ -41,7 +43,8 @@ def one_round(seed: int) -> dict[str, Any]:
         if about is not None
         else {}
     )
-    return {"seed": seed, "green": ended.returncode == 0, "seconds": seconds, **counts}
+    green = ended.returncode == 0
+    return {"seed": seed, "green": green, "seconds": seconds, **counts, "load": round(os.getloadavg()[0], 1)}
 
 
 def commit() -> str:
@@ -52,19 +55,22 @@ def commit() -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--times", type=int, default=10)
+    parser.add_argument("--beside", type=int, default=1, help="rounds at a time")
     parser.add_argument("--out", type=Path, help="JSON with a line a round")
     args = parser.parse_args()
-    found: dict[str, Any] = {"command": f"python benchmarks/faults.py --times {args.times}", "commit": commit()}
+    asked = f"--times {args.times}" + (f" --beside {args.beside}" if args.beside > 1 else "")
+    found: dict[str, Any] = {"command": f"python benchmarks/faults.py {asked}", "commit": commit()}
     found |= {"date": time.strftime("%Y-%m-%d"), "python": platform.python_version(), "cores": os.cpu_count()}
     found |= {"in_a_row": 0, "rounds": []}
-    for seed in range(1, args.times + 1):
-        made = one_round(seed) | {"load": round(os.getloadavg()[0], 1)}
+    pool = ThreadPoolExecutor(args.beside)
+    for made in pool.map(one_round, range(1, args.times + 1)):
         found["rounds"].append(made)
         found["in_a_row"] += made["green"]
-        print(f"round {seed} of {args.times}: {made}", flush=True)
+        print(f"round {made['seed']} of {args.times}: {made}", flush=True)
         if args.out:
             args.out.write_text(json.dumps(found, indent=1) + "\n")
         if not made["green"]:
+            pool.shutdown(cancel_futures=True)
             raise SystemExit(1)
 
 
