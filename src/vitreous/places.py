@@ -91,7 +91,8 @@ class Bucket:
         """Every object below the address, by its path from there."""
 
         def find(system: Any, root: str) -> list[str]:
-            return [path[path.index(root) + len(root) :].lstrip("/") for path in system.find(root)]
+            names = [path[path.index(root) + len(root) :].lstrip("/") for path in system.find(root)]
+            return [name for name in names if name]  # an address that fills while it is listed is taken for a file
 
         try:
             return sorted(self._tried(find))

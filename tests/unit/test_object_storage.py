@@ -64,7 +64,8 @@ def local(tmp_path_factory) -> Path:
 def there(url: str) -> dict[str, str]:
     """Hash of every object below an address, apart from the one that says when and where."""
     system, root = fsspec.core.url_to_fs(url, use_listings_cache=False)
-    found = {path.removeprefix(root).lstrip("/"): system.cat_file(path) for path in system.find(root)}
+    below = [path for path in system.find(root) if path != root]  # as `Bucket.all_names`
+    found = {path.removeprefix(root).lstrip("/"): system.cat_file(path) for path in below}
     return {name: hashlib.sha256(data).hexdigest() for name, data in sorted(found.items()) if name != "run.json"}
 
 
