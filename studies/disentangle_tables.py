@@ -6,7 +6,8 @@ PART is one of
 
     table2-tin, table2-dino     every method on the last MLP of tin-vit-text and of dinov2s_saliency, Figure 2's plane;
                                 --epochs, --sweep-epochs and --seeds say how long and how often, --epochs 50
-                                --sweep-epochs 50 --device cuda is the paper's protocol
+                                --sweep-epochs 50 --device cuda is the paper's protocol; --methods makes some of the
+                                rows, as table2-tin-some or table2-dino-some, which a whole table then starts from
     layers, models, expansions  Table 6: other blocks, other models, 4, 8 and 16 sub-units a unit
     layers-dino                 Table 6: another block of dinov2s_saliency
     table4-tin, table4-dino     stability over seeds and over other tokens
@@ -35,7 +36,7 @@ from disentangle_inputs import Case, dino_case, tin_case
 from disentangle_report import put_tables, rounded
 from vitreous.baselines.dictionaries import KINDS
 from vitreous.dictionary_comparison.activations import record_training
-from vitreous.dictionary_comparison.methods import Bench
+from vitreous.dictionary_comparison.methods import METHODS, Bench
 from vitreous.dictionary_comparison.settings import Settings
 from vitreous.evidence.stability import coherence, effective_rank, matched_similarity, stability
 from vitreous.provenance import json_bytes
@@ -92,10 +93,12 @@ def table2(case: Case, name: str, given: argparse.Namespace, work: Path) -> Resu
     asked = {**TRAINING, "sweep": "paper", "seeds": given.seeds, "steps": given.epochs * epoch}
     if given.sweep_epochs != given.epochs:
         asked["sweep_steps"] = given.sweep_epochs * epoch
-    found = compare(case, work / name, **(asked if not given.quick else {**SHORT, "steps": 10}))
+    asked = asked if not given.quick else {**SHORT, "steps": 10}
+    found = compare(case, work / name, **asked, methods=given.methods or "all")
     print(found.table())
-    picture = plane(found)
-    (given.out / f"disentangle_{name.split('-')[1]}.png").write_bytes(picture)
+    if given.methods:
+        return {f"{name}-some": kept(found, case, began)}
+    (given.out / f"disentangle_{name.split('-')[1]}.png").write_bytes(plane(found))
     return {name: kept(found, case, began)}
 
 
@@ -227,6 +230,7 @@ def main() -> None:
     parser.add_argument("--epochs", type=int, default=5, help="of the dictionaries of Table 2")
     parser.add_argument("--sweep-epochs", type=int, default=1, help="of the 9 or 27 candidates of each kind")
     parser.add_argument("--seeds", type=int, nargs="+", default=SEEDS, help="draws of tokens for Table 2")
+    parser.add_argument("--methods", nargs="+", choices=METHODS, metavar="METHOD", help="of Table 2; else all")
     parser.add_argument("--device", default="cpu", help="for Table 2")
     parser.add_argument("--quick", action="store_true", help="to see that it runs: few steps and units")
     given = parser.parse_args()
