@@ -53,12 +53,12 @@ def _tables(results: dict[str, Any]) -> dict[str, Rows]:
     for name, part in results.items():
         if name.startswith(("table2", "block")):
             found[name] = _comparison(part)
-        elif name in ("layers", "models", "expansions"):
+        elif name in ("layers", "layers-dino", "models", "expansions"):
             found[name] = _settings(part)
-        elif name == "table4":
+        elif name.startswith("table4"):
             found[name] = _stability(part)
-        elif name == "table7":
-            found |= {f"table7 {model}": _ablations(rows) for model, rows in part.items()}
+        elif name.startswith("table7"):
+            found[name] = _ablations(part)
     return found
 
 

@@ -6,14 +6,16 @@ PART is one of
 
     table2-tin, table2-dino     every method on the last MLP of tin-vit-text and of dinov2s_saliency, Figure 2's plane;
                                 --epochs, --sweep-epochs and --seeds say how long and how often, --epochs 50
-                                --sweep-epochs 50 --device cuda is the paper's protocol
+                                --sweep-epochs 50 --device cuda is the paper's protocol; --methods makes some of the
+                                rows, as table2-tin-some or table2-dino-some, which a whole table then starts from
     layers, models, expansions  Table 6: other blocks, other models, 4, 8 and 16 sub-units a unit
-    table4                      stability over seeds and over other tokens
-    table7                      ablations; UMAP if the package umap can be imported
+    layers-dino                 Table 6: another block of dinov2s_saliency
+    table4-tin, table4-dino     stability over seeds and over other tokens
+    table7-tin, table7-dino     ablations; UMAP if the package umap can be imported
     tables                      writes disentangle_tables.md from what is there
 
-Results are added to disentangle_tables.json and .md under --out (studies/results), part by part. Each takes up where
-it was killed. --work holds activations and dictionaries, a few hundred MB.
+Results are added to disentangle_tables.json and .md under --out (studies/results, of --quick its own folder under
+--work), part by part. Each takes up where it was killed. --work holds activations and dictionaries, a few hundred MB.
 """
 
 from __future__ import annotations
@@ -34,7 +36,7 @@ from disentangle_inputs import Case, dino_case, tin_case
 from disentangle_report import put_tables, rounded
 from vitreous.baselines.dictionaries import KINDS
 from vitreous.dictionary_comparison.activations import record_training
-from vitreous.dictionary_comparison.methods import Bench
+from vitreous.dictionary_comparison.methods import METHODS, Bench
 from vitreous.dictionary_comparison.settings import Settings
 from vitreous.evidence.stability import coherence, effective_rank, matched_similarity, stability
 from vitreous.provenance import json_bytes
@@ -91,10 +93,12 @@ def table2(case: Case, name: str, given: argparse.Namespace, work: Path) -> Resu
     asked = {**TRAINING, "sweep": "paper", "seeds": given.seeds, "steps": given.epochs * epoch}
     if given.sweep_epochs != given.epochs:
         asked["sweep_steps"] = given.sweep_epochs * epoch
-    found = compare(case, work / name, **(asked if not given.quick else {**SHORT, "steps": 10}))
+    asked = asked if not given.quick else {**SHORT, "steps": 10}
+    found = compare(case, work / name, **asked, methods=given.methods or "all")
     print(found.table())
-    picture = plane(found)
-    (given.out / f"disentangle_{name.split('-')[1]}.png").write_bytes(picture)
+    if given.methods:
+        return {f"{name}-some": kept(found, case, began)}
+    (given.out / f"disentangle_{name.split('-')[1]}.png").write_bytes(plane(found))
     return {name: kept(found, case, began)}
 
 
@@ -118,10 +122,9 @@ def settings_of(case: Case, work: Path, names: dict[str, dict[str, Any]]) -> Res
 # -- Table 4
 
 
-def run_table4(given: argparse.Namespace, work: Path) -> Results:
+def table4(case: Case, name: str, given: argparse.Namespace, work: Path) -> Results:
     """Dictionaries from three seeds; ELUDe from three seeds, and from three draws of tokens."""
-    began = time.time()
-    case, seeds = tin_case(given.data, small=True), (42, 7, 1024)
+    began, seeds = time.time(), (42, 7, 1024)
     layer = find_layer(case.subject, LAST)
     trained = {s: record_training(case.subject, layer, case.train, 8, s, work / f"tokens-{s}", True) for s in seeds}
     units = range(16 if given.quick else 128)
@@ -132,23 +135,29 @@ def run_table4(given: argparse.Namespace, work: Path) -> Results:
         atoms = [method.writes for method in made]
         rows[kind] = _geometry(atoms, stability(atoms).pairs)
     asked = {"units": units, "tokens_per_image": 8, "min_cluster_size": 8}
+
+    def split(drawn: int, seed: int) -> vt.Disentanglement:
+        source, out = trained[drawn].source, work / f"elude-{drawn}-{seed}"
+        return vt.disentangle(case.subject, source, LAST, seed=seed, out=out, **asked)
+
     runs = {
-        "ELUDe, other seeds": [vt.disentangle(case.subject, trained[42].source, LAST, seed=s, **asked) for s in seeds],
-        "ELUDe, other tokens": [vt.disentangle(case.subject, trained[s].source, LAST, seed=0, **asked) for s in seeds],
+        "ELUDe, other seeds": [split(42, seed) for seed in seeds],
+        "ELUDe, other tokens": [split(seed, 0) for seed in seeds],
     }
-    for name, findings in runs.items():
+    for run, findings in runs.items():
         reads = [[_alive(f, unit, f.subunit_weights(unit)[0]) for unit in f.units] for f in findings]
         writes = [
-            [np.repeat(np.eye(len(layer.whole))[[unit]], len(block), 0) for unit, block in enumerate(run)]
-            for run in reads
+            [np.repeat(np.eye(len(layer.whole))[[unit]], len(block), 0) for unit, block in enumerate(one)]
+            for one in reads
         ]
-        rows[f"{name}: weights"] = _geometry([np.concatenate(run) for run in reads], stability(reads).pairs)
+        rows[f"{run}: weights"] = _geometry([np.concatenate(one) for one in reads], stability(reads).pairs)
         best = [_best_match(reads[a], reads[b]) for a, b in ((0, 1), (0, 2), (1, 2))]
-        rows[f"{name}: weights, best of the larger"] = {"stability": rounded(float(np.mean(best)))}
-        rows[f"{name}: channels written"] = _geometry([np.concatenate(run) for run in writes], stability(writes).pairs)
-        rows[f"{name}: weights"]["expansion"] = [rounded(f.expansion) for f in findings]
-    said = {"units split": len(units), "tokens": 8, "steps": settings.steps, "seconds": round(time.time() - began)}
-    return {"table4": {"model": case.name, "settings": said, "rows": rows}}
+        rows[f"{run}: weights, best of the larger"] = {"stability": rounded(float(np.mean(best)))}
+        rows[f"{run}: channels written"] = _geometry([np.concatenate(one) for one in writes], stability(writes).pairs)
+        rows[f"{run}: weights"]["expansion"] = [rounded(f.expansion) for f in findings]
+    said = {"units split": len(units), "tokens": 8, "steps": settings.steps, "data": case.said}
+    said |= {"seconds": round(time.time() - began)}
+    return {name: {"model": case.name, "settings": said, "rows": rows}}
 
 
 def _geometry(runs: list[np.ndarray], pairs: tuple[float, ...]) -> Results:
@@ -169,11 +178,9 @@ def _best_match(a: list[np.ndarray], b: list[np.ndarray]) -> float:
 # -- Table 7
 
 
-def run_table7(given: argparse.Namespace, work: Path) -> Results:
-    made = {}
-    for name, make in (("tin-vit-text", tin_case), ("dinov2s_saliency", dino_case)):
-        made[name] = ablations(make(given.data), work / name, TOKENS[name], 8 if given.quick else UNITS)
-    return {"table7": made}
+def table7(case: Case, name: str, given: argparse.Namespace, work: Path) -> Results:
+    found = ablations(case, work, TOKENS[case.name], 8 if given.quick else UNITS)
+    return {name: {"model": case.name, **found}}
 
 
 # -- parts
@@ -198,14 +205,19 @@ PARTS: dict[str, Callable[[argparse.Namespace, Path], Results]] = {
             tin_case(given.data, small=True), work, {f"block {b}": {"site": f"blocks.{b}.mlp.out"} for b in (5, 8, 10)}
         )
     },
+    "layers-dino": lambda given, work: {
+        "layers-dino": settings_of(dino_case(given.data), work, {"block 8": {"site": "blocks.8.mlp.out"}})
+    },
     "models": run_models,
     "expansions": lambda given, work: {
         "expansions": settings_of(
             tin_case(given.data, small=True), work, {f"expansion {e}": {"expansion": e} for e in (4, 8, 16)}
         )
     },
-    "table4": run_table4,
-    "table7": run_table7,
+    "table4-tin": lambda given, work: table4(tin_case(given.data, small=True), "table4-tin", given, work),
+    "table4-dino": lambda given, work: table4(dino_case(given.data), "table4-dino", given, work),
+    "table7-tin": lambda given, work: table7(tin_case(given.data), "table7-tin", given, work),
+    "table7-dino": lambda given, work: table7(dino_case(given.data), "table7-dino", given, work),
 }
 
 
@@ -214,14 +226,18 @@ def main() -> None:
     parser.add_argument("part", choices=[*PARTS, "tables"])
     parser.add_argument("--data", type=Path, default=Path("../shared/data"))
     parser.add_argument("--work", type=Path, default=Path("runs/disentangle"))
-    parser.add_argument("--out", type=Path, default=OUT)
+    parser.add_argument("--out", type=Path, help="studies/results, but for --quick")
     parser.add_argument("--epochs", type=int, default=5, help="of the dictionaries of Table 2")
     parser.add_argument("--sweep-epochs", type=int, default=1, help="of the 9 or 27 candidates of each kind")
     parser.add_argument("--seeds", type=int, nargs="+", default=SEEDS, help="draws of tokens for Table 2")
+    parser.add_argument("--methods", nargs="+", choices=METHODS, metavar="METHOD", help="of Table 2; else all")
     parser.add_argument("--device", default="cpu", help="for Table 2")
     parser.add_argument("--quick", action="store_true", help="to see that it runs: few steps and units")
     given = parser.parse_args()
     torch.set_num_threads(1)
+    given.work = given.work / "quick" if given.quick else given.work  # its rows are no results
+    given.out = given.out or (given.work if given.quick else OUT)
+    given.out.mkdir(parents=True, exist_ok=True)
     file = given.out / f"{NAME}.json"
     made = {} if given.part == "tables" else PARTS[given.part](given, given.work / given.part)
     results = (json.loads(file.read_bytes()) if file.exists() else {}) | made  # read late: parts may run side by side

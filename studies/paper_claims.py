@@ -321,16 +321,25 @@ def rank() -> Found:
     return "coherence judge, no language model: " + "; ".join(said), verdict(*gaps)
 
 
+def models_of(table: str) -> list[dict[str, Any]]:
+    """The table of each model that has one."""
+    return [part for name, part in read("disentangle_tables").items() if name.startswith(f"{table}-")]
+
+
 def stable() -> Found:
-    rows = read("disentangle_tables")["table4"]["rows"]
-    mine = {what: rows[f"ELUDe, other {what}: weights"]["stability"] for what in ("seeds", "tokens")}
-    best = max((rows[name]["stability"], name) for name in SAES)
-    gaps = [three_pairs(one, best[0]) for one in mine.values()]
-    seeds, tokens = (
-        f"{one[0]:.2f} over {what} ({gap.text()})" for (what, one), gap in zip(mine.items(), gaps, strict=True)
-    )
-    said = f"sub-units {seeds}, {tokens.replace('over tokens', 'over other tokens')}; "
-    return said + f"best dictionary ({best[1]}) {best[0][0]:.2f}; intervals over pairs of three runs", verdict(*gaps)
+    said, gaps = [], []
+    for found in models_of("table4"):
+        rows = found["rows"]
+        mine = {what: rows[f"ELUDe, other {what}: weights"]["stability"] for what in ("seeds", "tokens")}
+        best = max((rows[name]["stability"], name) for name in SAES)
+        over = [three_pairs(one, best[0]) for one in mine.values()]
+        seeds, tokens = (
+            f"{one[0]:.2f} over {what} ({gap.text()})" for (what, one), gap in zip(mine.items(), over, strict=True)
+        )
+        parts = f"sub-units {seeds}, {tokens.replace('over tokens', 'over other tokens')}"
+        said.append(f"{found['model']}: {parts}; best dictionary ({best[1]}) {best[0][0]:.2f}")
+        gaps += over
+    return "; ".join([*said, "intervals over pairs of three runs"]), verdict(*gaps)
 
 
 def three_pairs(one: Sequence[float], other: Sequence[float]) -> Gap:
@@ -357,13 +366,13 @@ def as_fast() -> Found:
 
 def table7() -> Found:
     said, gaps = [], []
-    for model, one in read("disentangle_tables")["table7"].items():
+    for one in models_of("table7"):
         rows = one["rows"]
         leaf, eom, whole = (rows[name]["ms"][0] for name in ("ELUDe (leaf)", "EOM", "units, not split"))
         worse, low, high = rows["EOM"]["ms less base"]
         both = Gap(-worse, -high, -low), Gap(*rows["EOM"]["ms less units"])
         said.append(
-            f"{model}: leaf {leaf:.3f}, EOM {eom:.3f} (leaf less EOM {both[0].text(digits=3)}), units {whole:.3f}"
+            f"{one['model']}: leaf {leaf:.3f}, EOM {eom:.3f} (leaf less EOM {both[0].text(digits=3)}), units {whole:.3f}"
         )
         gaps += both
     said.append(f"{one['settings']['units']} units of a model, {len(one['settings']['seeds'])} draws of tokens")

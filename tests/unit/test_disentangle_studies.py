@@ -58,13 +58,15 @@ def test_tables_are_put_between_their_markers(tmp_path):
     part = {"rows": [row], "ranking": {"methods": ["topk"], "rates": [0.75], "intervals": [[0.7, 0.8]]}}
     seeds = {"rows": [row, {**row, "ms": 0.5}], "ranking": None}
     four = {"rows": {"topk": {"stability": [0.5, 0.1], "effective rank": [3.0, 0.0], "coherence": [1.0, 0.0]}}}
-    seven = {"small": {"rows": {"EOM": {"units": 9, "expansion": 3.0, "noise": 0.5}}}}
-    seven["small"]["rows"]["EOM"] |= {"ms": [0.2, 0.1, 0.3], "ms less base": [-0.01, -0.02, 0.01]}
-    seven["small"]["rows"]["UMAP"] = {"note": "no umap here"}
+    seven = {"rows": {"EOM": {"units": 9, "expansion": 3.0, "noise": 0.5}}}
+    seven["rows"]["EOM"] |= {"ms": [0.2, 0.1, 0.3], "ms less base": [-0.01, -0.02, 0.01]}
+    seven["rows"]["UMAP"] = {"note": "no umap here"}
     page = tmp_path / "page.md"
     page.write_text("# Words stay\n\n<!-- table: table2-tin -->\nold\n<!-- end -->\n\nand these too\n")
     put_tables(
-        {"table2-tin": part, "table2-dino": seeds, "layers": {"block 1": part}, "table4": four, "table7": seven}, page
+        {"table2-tin": part, "table2-dino": seeds, "layers-dino": {"block 1": part}, "table4-tin": four}
+        | {"table7-tin": seven},
+        page,
     )
     text = page.read_text()
     assert text.startswith("# Words stay") and "and these too" in text and "old" not in text
