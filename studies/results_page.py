@@ -279,7 +279,7 @@ ALIGN = Paper(
             "Figure 3", "Channels of different networks become alike", "cosines rise plainly", of.alike, "align_brain"
         ),
         Claim(
-            "Figure 4", "One colour, one concept, in all networks", "shown in pictures", of.one_colour, "align_pictures"
+            "Figure 4", "One colour, one concept, in all networks", "shown in pictures", of.one_colour, "align_mixing"
         ),
         Claim(
             "Figures 9, 10", "Figure and ground part at one layer", "CLIP, layers 4 to 5", of.paths, "align_pictures"
@@ -293,6 +293,7 @@ ALIGN = Paper(
     ),
     (
         ("align_mosaic.png", "Figure 4: colours by picture, network and layer"),
+        ("align_mosaic_agree.png", "The same where patches have to agree (`lambda_agree=1`), a term of ours"),
         ("align_segments.png", "Figure 5: segmentation by layer before and after"),
         ("align_paths.png", "Figure 9: paths of figure and ground"),
         ("align_transitions.png", "Figure 10: where patches go from layer to layer"),
@@ -309,6 +310,7 @@ ALIGN = Paper(
         ("6", "zero-centred channels", "lenses.align_training:zero_centre"),
         ("7", "covariance of channels", "lenses.align_training:covariance"),
         ("9, 10", "L1 loss of the responses, and the whole loss", "lenses.align_training:losses"),
+        ("beyond", "patches more like themselves in other slots than like others", "lenses.align_training:agreement"),
         ("C.4", "oracle segmentation", "evidence.oracle:oracle_segmentation"),
         ("C.5", "spectral t-SNE", "lenses.align_colors:spectral_tsne"),
         ("3.3", "farthest-point concepts", "lenses.align_colors:concepts"),
