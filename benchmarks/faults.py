@@ -55,18 +55,20 @@ def commit() -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--times", type=int, default=10)
+    parser.add_argument("--first", type=int, default=1, help="number of the first round")
     parser.add_argument("--beside", type=int, default=1, help="rounds at a time")
     parser.add_argument("--out", type=Path, help="JSON with a line a round")
     args = parser.parse_args()
-    asked = f"--times {args.times}" + (f" --beside {args.beside}" if args.beside > 1 else "")
+    more = [f"--{name} {value}" for name, value in (("first", args.first), ("beside", args.beside)) if value > 1]
+    asked = " ".join([f"--times {args.times}", *more])
     found: dict[str, Any] = {"command": f"python benchmarks/faults.py {asked}", "commit": commit()}
     found |= {"date": time.strftime("%Y-%m-%d"), "python": platform.python_version(), "cores": os.cpu_count()}
     found |= {"in_a_row": 0, "rounds": []}
     pool = ThreadPoolExecutor(args.beside)
-    for made in pool.map(one_round, range(1, args.times + 1)):
+    for made in pool.map(one_round, range(args.first, args.first + args.times)):
         found["rounds"].append(made)
         found["in_a_row"] += made["green"]
-        print(f"round {made['seed']} of {args.times}: {made}", flush=True)
+        print(f"round {made['seed']}, green in a row {found['in_a_row']}: {made}", flush=True)
         if args.out:
             args.out.write_text(json.dumps(found, indent=1) + "\n")
         if not made["green"]:
