@@ -263,7 +263,7 @@ def test_other_refusals(scenery):
     with pytest.raises(SettingsError, match="either k or a threshold"):
         vt.segment(maps, 3).at()
     with pytest.raises(SettingsError, match="unknown mode"):
-        vt.segment(maps, 3).labels("cubic")
+        vt.segment(maps, 3).labels("cubist")
     with pytest.raises(SettingsError, match=r"token maps are segmented\n.*ndarray.*\n  remedy:   vt.token_maps"):
         vt.segment(maps.maps)
     for tau in (2, -0.1, float("nan"), "x"):
