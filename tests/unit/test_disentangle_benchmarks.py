@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+import torch
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -38,6 +39,16 @@ def test_inference_is_measured_with_every_dictionary(tmp_path):
     assert all(row["same_bits"] for name, row in rows.items() if "look" in name)
     assert 0 < rows["ours, two stages"]["largest_difference"] < 1e-4 < rows["topk"]["largest_difference"]
     assert rows["ours, nobody looks"]["peak_mib"] <= 1.02 * rows["backbone"]["peak_mib"]
+
+
+def test_an_output_that_is_kept_takes_its_own_memory_only(monkeypatch):
+    """Peaks on a GPU count all that lives, and a class token is a view of all tokens."""
+    monkeypatch.syspath_prepend(ROOT / "benchmarks")
+    from disentangle_inference import backbone, output_of
+
+    with torch.inference_mode():
+        output = output_of(backbone(True, 28, torch.device("cpu")), torch.zeros(2, 3, 28, 28))
+    assert output.untyped_storage().nbytes() == output.nbytes == 2 * 96 * 4
 
 
 @pytest.mark.slow
