@@ -18,7 +18,7 @@ sys.path.insert(0, str(ROOT / "studies"))
 
 
 def test_otsu_cuts_between_two_heaps():
-    from tokens_segments import otsu
+    from tokens_cuts import otsu
 
     rng = np.random.default_rng(0)
     values = np.concatenate([rng.normal(0, 0.3, 900), rng.normal(5, 0.3, 100)])
@@ -26,8 +26,8 @@ def test_otsu_cuts_between_two_heaps():
 
 
 def test_pixels_are_cut_by_colour_where_asked_and_by_place_otherwise():
+    from tokens_cuts import by_pixels
     from tokens_inputs import Shown
-    from tokens_segments import by_pixels
 
     pixels = np.zeros((60, 80, 3), np.uint8)
     pixels[::, 20:40] = 255  # a stripe off the middle
