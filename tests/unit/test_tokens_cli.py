@@ -96,6 +96,10 @@ def test_texts_without_a_summary(tmp_path):
     assert "What tokens stand for" in page and page.count("token 4: ") == 2 and page.count("token 6: ") == 1
     code, text = call("tokens", "any", tmp_path / "no.txt", "--out", tmp_path / "maps", "--summary", "x")
     assert code == 2 and "a context is a text file" in text
+    (tmp_path / "bytes.txt").write_bytes(b"\xff\xfe\x00a")
+    for more in ([], ["--summary", "x"]):
+        code, text = call("tokens", "any", tmp_path / "bytes.txt", "--out", tmp_path / "none", *more)
+        assert code == 2 and "this file is no text in UTF-8" in text
 
 
 @pytest.mark.usefixtures("language_model")

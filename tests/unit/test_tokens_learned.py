@@ -95,6 +95,18 @@ def test_more_clusters_than_tokens_are_refused_before_any_map_is_computed(vivid,
         vt.SelfConsistency(k="3").fit(vivid, X)
 
 
+def test_a_threshold_is_refused_before_any_map_is_computed():
+    with pytest.raises(SettingsError, match="share of the tree's height\n  given:    3"):
+        vt.SelfConsistency(threshold=3)
+
+
+def test_first_maps_are_followed_back_in_the_dtype_asked_for(vivid, monkeypatch):
+    found, token_maps = [], tokens_learned.token_maps
+    monkeypatch.setattr(tokens_learned, "token_maps", lambda *a, **k: found.append(token_maps(*a, **k)) or found[-1])
+    learned = vt.SelfConsistency(samples=2, epochs=1, dtype="bfloat16").fit(vivid, X, progress=False)
+    assert [maps.settings["dtype"] for maps in found] == ["bfloat16"] and learned.settings["dtype"] == "bfloat16"
+
+
 def test_texts_have_no_segments():
     with pytest.raises(SettingsError, match="texts have no segments"):
         vt.SelfConsistency().fit(vt.wrap(build("HF GPT-2")), [[1, 2, 3]])

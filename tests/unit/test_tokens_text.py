@@ -74,7 +74,11 @@ def test_what_is_refused():
     with pytest.raises(SettingsError, match="has no tokenizer"):
         vt.context_scores(causal, "abc", "d")
     with pytest.raises(ModelError, match="is not causal: its tokens look ahead"):
-        vt.context_scores(vt.wrap(build("HF BERT")), CONTEXT, SUMMARY, separator=[], target=torch.ones(32).cumsum(0))
+        vt.context_scores(vt.wrap(build("HF BERT")), CONTEXT, SUMMARY, separator=[])
+    for context, block, says in (([0.5, 1], -1, "rows of whole numbers"), (None, -1, "rows of whole"),
+                                 (CONTEXT, [0, 1], "no such block")):  # fmt: skip
+        with pytest.raises(SettingsError, match=says):
+            vt.context_scores(causal, context, SUMMARY, block)
     with pytest.raises(ModelError, match="it has no context to read"):
         vt.context_scores(vt.wrap(build("timm ViT")), CONTEXT, SUMMARY)
 

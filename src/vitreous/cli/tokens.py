@@ -21,6 +21,7 @@ from vitreous.cli.options import (
     load_model,
     open_data,
     plain_errors,
+    read_text,
     say,
 )
 from vitreous.errors import SettingsError
@@ -152,7 +153,7 @@ def _context(
     if len(blocks) > 1:
         raise SettingsError("scores of words are of one block", given=blocks, accepted="--block -1")
     wanted: Any = target
-    found = vt.context_scores(subject, path.read_text().strip(), summary, blocks[0], target=wanted, progress=False)
+    found = vt.context_scores(subject, read_text(path).strip(), summary, blocks[0], target=wanted, progress=False)
     said = {"model": subject.name, "context": data, "summary": summary, "target": target, "block": found.block}
     files = ["context.npz", *_write(context_page(found), out, "tokens", said, 0, "context.png")]
     found.save(out / "context.npz")

@@ -157,6 +157,8 @@ def segment(
         raise SettingsError("token maps are segmented", given=type(maps), remedy="vt.token_maps(subject, images)")
     if maps.grid is None:
         raise SettingsError("texts have no pixels to segment", given=maps)
+    if not len(maps):
+        raise SettingsError("no pictures were given", given=maps)
     if len(maps.patches) < 2:
         raise SettingsError("at least two patch tokens are needed", given=maps.tokens, remedy='tokens="all"')
     check_threshold(threshold)

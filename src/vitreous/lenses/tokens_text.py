@@ -12,11 +12,15 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 
+from vitreous.attention import open_attention
+from vitreous.checks import is_number
 from vitreous.errors import ModelError, SettingsError
 from vitreous.finding import Finding, heat
+from vitreous.hooks import evaluating
 from vitreous.lenses.tokens import Target, token_maps
-from vitreous.lenses.tokens_inputs import check_positions, token_ids
+from vitreous.lenses.tokens_inputs import check_positions, inputs_of, token_ids
 from vitreous.models.subject import Subject, check_subject
 from vitreous.provenance import json_bytes, replace_file
 
@@ -33,6 +37,7 @@ class ContextScores(Finding):
     summary: tuple[str, ...]
     block: int
     settings: Mapping[str, Any]
+    notes: tuple[str, ...] = ()
 
     def __len__(self) -> int:
         return len(self.scores)
@@ -49,7 +54,7 @@ class ContextScores(Finding):
 
     def top(self, share: float) -> np.ndarray:
         """Positions of the highest-scored share of the context, in order; at least one."""
-        if not 0 < share <= 1:
+        if not is_number(share) or not 0 < share <= 1:
             raise SettingsError("share is above 0 and at most 1", given=share)
         count = max(1, round(share * len(self.scores)))
         return np.sort(np.argsort(-self.scores, kind="stable")[:count])
@@ -90,13 +95,23 @@ def context_scores(
     ids = [*before, *between, *after]
     check_positions(subject, len(ids))
     first = len(before) + len(between)
+    block = subject.block_number(block)
+    _refuse_looking_ahead(subject, ids)
     maps = token_maps(subject, [ids], block, range(first, len(ids)), target, own="keep", progress=progress)
-    if not np.allclose(np.triu(maps.scores[0], first + 1), 0):
-        raise ModelError(f"{subject.name} is not causal: its tokens look ahead", given=subject.family.name)
     rows = maps.scores[0, :, : len(before)]
     settings = {**maps.settings, "separator": separator if isinstance(separator, str) else list(separator)}
     words, said = words_of(subject, before), words_of(subject, after)
-    return ContextScores(rows.mean(0), words, rows, said, maps.block, settings)
+    return ContextScores(rows.mean(0), words, rows, said, maps.block, settings, maps.notes)
+
+
+def _refuse_looking_ahead(subject: Subject, ids: list[int]) -> None:
+    """Scores would not tell: where a model is normalised at its end, those of the sum may all be 0."""
+    given = inputs_of(subject, [ids])
+    with evaluating(subject.module), torch.no_grad(), open_attention(subject) as attention:
+        subject(given.batch(range(1))[0])
+        ahead = any(bool(attention[b].triu(1).any()) for b in range(subject.depth))
+    if ahead:
+        raise ModelError(f"{subject.name} is not causal: its tokens look ahead", given=subject.family.name)
 
 
 def _ids(subject: Subject, *texts: str | Sequence[int]) -> list[list[int]]:
@@ -105,7 +120,7 @@ def _ids(subject: Subject, *texts: str | Sequence[int]) -> list[list[int]]:
     opening = {} if config is None else {config.to_dict().get("bos_token_id")}
     found = []
     for k, text in enumerate(texts):
-        (ids,) = token_ids(subject, text if isinstance(text, str) else [text]) if len(text) else ([],)
+        (ids,) = [[]] if text == "" else token_ids(subject, text if isinstance(text, str) else [text])
         found.append(ids[1:] if k and isinstance(text, str) and ids and ids[0] in opening else ids)
     if not found[0] or not found[2]:
         raise SettingsError("a context and a summary of at least one token each", given=(texts[0], texts[2]))

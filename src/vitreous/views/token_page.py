@@ -117,7 +117,8 @@ def context_page(found: ContextScores) -> Page:
     model = Member(str(found.settings["subject"]), f"block {found.block}", 0)
     best = ", ".join(found.words[k].strip() for k in np.argsort(-found.scores)[:5])
     said = Statement(f"Most counts: {best}.", "context")
-    overview = Overview("Which words a summary rests on.", summary, (model,), numbers, (said,), kind="context")
+    notes = tuple(Statement(note, "context") for note in found.notes)
+    overview = Overview("Which words a summary rests on.", summary, (model,), numbers, (said, *notes), kind="context")
     return Page("Context", overview, (section,))
 
 
