@@ -194,7 +194,7 @@ def paired(by_method: dict[str, Any]) -> None:
     """Adds what each method has more than the sum in the same pictures, which tells more than two intervals apart."""
     for matching, scores in by_method[REFERENCE].items():
         if "mIoU of each" in scores:
-            for found in by_method.values():
+            for found in (one for one in by_method.values() if "mIoU of each" in one[matching]):
                 more = np.subtract(found[matching]["mIoU of each"], scores["mIoU of each"])
                 found[matching]["mIoU more than the sum"] = number(mean_interval(more))
 
@@ -224,15 +224,18 @@ def table(by_method: dict[str, Any], people: bool) -> list[str]:
 
 
 def table_of_pairs(by_method: dict[str, Any]) -> list[str]:
+    """A row for each method that was kept picture by picture."""
     matchings = [m for m, scores in by_method[REFERENCE].items() if "mIoU of each" in scores]
     lines = [f"| method | {' | '.join(matchings)} |", "|---|" + "---|" * len(matchings)]
     for method, found in by_method.items():
+        if method == REFERENCE or not all("mIoU more than the sum" in found[m] for m in matchings):
+            continue
         cells = []
         for value, low, high in (found[m]["mIoU more than the sum"] for m in matchings):
             said = f"{100 * value:+.1f} [{100 * low:+.1f}, {100 * high:+.1f}]"
             cells.append(f"**{said}**" if low > 0 or high < 0 else said)
         lines.append(f"| {method} | {' | '.join(cells)} |")
-    return [line for line in lines if not line.startswith(f"| {REFERENCE} |")]
+    return lines
 
 
 def picture(given: Collection, maps: dict[str, list[Labels]], count: int = 6) -> bytes:
