@@ -28,7 +28,7 @@ from vitreous.provenance import json_bytes, replace_file
 @dataclass(frozen=True, eq=False)
 class ContextScores(Finding):
     """`scores` float32 (context token,) are λ of eq. 13, `words` the tokens as text; `rows` (summary token, context
-    token) is what the mean is taken of.
+    token) is what the mean is taken of; `notes` say what is to be kept in mind.
     """
 
     scores: np.ndarray
@@ -62,7 +62,8 @@ class ContextScores(Finding):
     def save(self, path: str | Path) -> None:
         """One npz: scores, rows, the tokens of both texts, and what made them as JSON; no pickles."""
         path, file = Path(path), io.BytesIO()
-        about = np.frombuffer(json_bytes({"block": self.block, "settings": dict(self.settings)}), np.uint8)
+        said = {"block": self.block, "settings": dict(self.settings), "notes": list(self.notes)}
+        about = np.frombuffer(json_bytes(said), np.uint8)
         texts = {"words": np.array(self.words), "summary": np.array(self.summary)}
         np.savez(file, allow_pickle=False, scores=self.scores, rows=self.rows, about=about, **texts)
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -120,8 +121,9 @@ def _ids(subject: Subject, *texts: str | Sequence[int]) -> list[list[int]]:
     opening = {} if config is None else {config.to_dict().get("bos_token_id")}
     found = []
     for k, text in enumerate(texts):
-        (ids,) = [[]] if text == "" else token_ids(subject, text if isinstance(text, str) else [text])
-        found.append(ids[1:] if k and isinstance(text, str) and ids and ids[0] in opening else ids)
+        words = isinstance(text, str)
+        (ids,) = [[]] if words and not text else token_ids(subject, text if words else [text])
+        found.append(ids[1:] if k and words and ids and ids[0] in opening else ids)
     if not found[0] or not found[2]:
         raise SettingsError("a context and a summary of at least one token each", given=(texts[0], texts[2]))
     return found
