@@ -58,7 +58,8 @@ from vitreous.views.tokens import segment_panel
 
 PICTURES, LEARNED, FIXED, SCALES = 8, 256, 6, (2, 3, 4, 6, 8, 12)
 CLASSES, PEOPLE, REFERENCE = ("voc_animals", "pets", "camvid"), "bsds500_test", "tokens, sum"
-TAUGHT = "tokens, learned"
+TAUGHT, LENGTH = "tokens, learned", "tokens, unit sum"
+MORE, MORE_THAN_LENGTH = "mIoU more than the sum", "mIoU more than the unit sum"
 DRAWN = (
     "tokens, sum",
     "tokens, sum, ward, lift",
@@ -191,12 +192,16 @@ def against_people(given: Collection, maps: list[Labels]) -> dict[str, Any]:
 
 
 def paired(by_method: dict[str, Any]) -> None:
-    """Adds what each method has more than the sum in the same pictures, which tells more than two intervals apart."""
-    for matching, scores in by_method[REFERENCE].items():
-        if "mIoU of each" in scores:
-            for found in (one for one in by_method.values() if "mIoU of each" in one[matching]):
-                more = np.subtract(found[matching]["mIoU of each"], scores["mIoU of each"])
-                found[matching]["mIoU more than the sum"] = number(mean_interval(more))
+    """Adds what each method has more than the sum in the same pictures, which tells more than two intervals apart.
+
+    Of learned w also what it has more than the sum at length 1: what learning adds, as w has that length.
+    """
+    pairs = [(method, REFERENCE, MORE) for method in by_method] + [(TAUGHT, LENGTH, MORE_THAN_LENGTH)]
+    for method, other, name in pairs:
+        for matching, scores in by_method.get(other, {}).items():
+            found = by_method.get(method, {}).get(matching, {})
+            if "mIoU of each" in scores and "mIoU of each" in found:
+                found[name] = number(mean_interval(np.subtract(found["mIoU of each"], scores["mIoU of each"])))
 
 
 # -- tables and pictures
@@ -227,15 +232,19 @@ def table_of_pairs(by_method: dict[str, Any]) -> list[str]:
     """A row for each method that was kept picture by picture."""
     matchings = [m for m, scores in by_method[REFERENCE].items() if "mIoU of each" in scores]
     lines = [f"| method | {' | '.join(matchings)} |", "|---|" + "---|" * len(matchings)]
-    for method, found in by_method.items():
-        if method == REFERENCE or not all("mIoU more than the sum" in found[m] for m in matchings):
-            continue
-        cells = []
-        for value, low, high in (found[m]["mIoU more than the sum"] for m in matchings):
-            said = f"{100 * value:+.1f} [{100 * low:+.1f}, {100 * high:+.1f}]"
-            cells.append(f"**{said}**" if low > 0 or high < 0 else said)
-        lines.append(f"| {method} | {' | '.join(cells)} |")
+    rows = [(method, found, MORE) for method, found in by_method.items() if method != REFERENCE]
+    rows.append((f"{TAUGHT}, more than the unit sum", by_method.get(TAUGHT, {}), MORE_THAN_LENGTH))
+    for said, found, name in rows:
+        gaps = [found.get(m, {}).get(name) for m in matchings]
+        lines += [f"| {said} | {' | '.join(map(signed, gaps))} |"] if all(gaps) else []
     return lines
+
+
+def signed(gap: Sequence[float]) -> str:
+    """Bold is surely not 0."""
+    value, low, high = gap
+    said = f"{100 * value:+.1f} [{100 * low:+.1f}, {100 * high:+.1f}]"
+    return f"**{said}**" if low > 0 or high < 0 else said
 
 
 def picture(given: Collection, maps: dict[str, list[Labels]], count: int = 6) -> bytes:

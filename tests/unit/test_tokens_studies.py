@@ -60,6 +60,7 @@ def test_methods_are_compared_in_the_same_pictures():
 
     easy = np.linspace(0.1, 0.9, 9)
     shifts = {"tokens, sum": 0.0, "better": 0.03, "as good": np.where(np.arange(9) % 2, 0.03, -0.03)}
+    shifts |= {"tokens, unit sum": 0.02, "tokens, learned": 0.05}
     result = {
         name: {"per image": {"mIoU of each": (easy + by).tolist()}, "over the data set": {}}
         for name, by in shifts.items()
@@ -68,7 +69,8 @@ def test_methods_are_compared_in_the_same_pictures():
     value, low, high = result["better"]["per image"]["mIoU more than the sum"]
     assert value == pytest.approx(0.03) and low == pytest.approx(0.03) and high == pytest.approx(0.03)
     assert table_of_pairs(result)[2] == "| better | **+3.0 [+3.0, +3.0]** |"
-    assert "**" not in table_of_pairs(result)[3] and len(table_of_pairs(result)) == 4
+    assert "**" not in table_of_pairs(result)[3] and len(table_of_pairs(result)) == 7
+    assert table_of_pairs(result)[-1] == "| tokens, learned, more than the unit sum | **+3.0 [+3.0, +3.0]** |"
 
 
 def test_a_method_is_measured_again_beside_the_others_of_the_same_pictures(tmp_path):
