@@ -64,6 +64,14 @@ def test_weights_are_learned_and_the_model_is_not_touched(vivid, tmp_path):
     assert np.abs(maps.scores - vt.token_maps(vivid, X[:1], progress=False).scores).max() > 1e-4
 
 
+@pytest.mark.parametrize(("redraw", "noises"), [(True, 6), (False, 2)])
+def test_noise_is_drawn_anew_in_each_epoch_or_once_a_picture(vivid, monkeypatch, redraw, noises):
+    drawn, differences = [], tokens_learned._differences
+    monkeypatch.setattr(tokens_learned, "_differences", lambda *given: drawn.append(differences(*given)) or drawn[-1])
+    vt.SelfConsistency(samples=2, epochs=3, k=6, redraw=redraw).fit(vivid, X, progress=False)
+    assert len(drawn) == noises and len({float(one.norm()) for one in drawn}) == noises
+
+
 def test_the_same_seed_gives_the_same_bytes(vivid):
     runs = [vt.SelfConsistency(samples=3, epochs=2, k=2, seed=seed).fit(vivid, X, progress=False) for seed in (1, 1, 2)]
     np.testing.assert_array_equal(runs[0].weights, runs[1].weights)
