@@ -72,6 +72,15 @@ def test_noise_is_drawn_anew_in_each_epoch_or_once_a_picture(vivid, monkeypatch,
     assert len(drawn) == noises and len({float(one.norm()) for one in drawn}) == noises
 
 
+def test_a_loss_is_the_mean_a_picture_however_batches_end(vivid):
+    """Steps too small to matter: six pictures as one batch, and as four and two."""
+    losses = [
+        vt.SelfConsistency(samples=6, epochs=1, k=6, lr=1e-9, batch_size=size).fit(vivid, X, progress=False).losses[0]
+        for size in (6, 4)
+    ]
+    assert losses[0] > 0 and losses[1] == pytest.approx(losses[0], rel=1e-4)
+
+
 def test_the_same_seed_gives_the_same_bytes(vivid):
     runs = [vt.SelfConsistency(samples=3, epochs=2, k=2, seed=seed).fit(vivid, X, progress=False) for seed in (1, 1, 2)]
     np.testing.assert_array_equal(runs[0].weights, runs[1].weights)
