@@ -34,7 +34,10 @@ def test_maps_of_several_blocks(tmp_path):
     assert found.tokens == (0, 9, 64) and found.maps.shape == (2, 3, 8, 8)
     page = (tmp_path / "report.html").read_text()
     assert "What tokens stand for" in page and "patch 1, 0" in page and "block 0" in page
-    assert json.loads((tmp_path / "run.json").read_text())["settings"]["target"] == "sum"
+    run = json.loads((tmp_path / "run.json").read_text())
+    assert run["settings"]["target"] == "sum" and run["settings"]["block"] == [0, 7]
+    model = vt.load("bundled:scenes-text", device="cpu").fingerprint
+    assert run["inputs"] == {"model": model, "data": vt.scenes(2, size=64, seed=0).fingerprint}
     assert (tmp_path / "tokens.png").read_bytes()[:4] == b"\x89PNG"
 
 
