@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from vitreous.attention import open_attention
+from vitreous.attention import tap
 from vitreous.checks import is_number
 from vitreous.errors import ModelError, SettingsError
 from vitreous.finding import Finding, heat
@@ -107,11 +107,15 @@ def context_scores(
 
 def _refuse_looking_ahead(subject: Subject, ids: list[int]) -> None:
     """Scores would not tell: where a model is normalised at its end, those of the sum may all be 0."""
-    given = inputs_of(subject, [ids])
-    with evaluating(subject.module), torch.no_grad(), open_attention(subject) as attention:
-        subject(given.batch(range(1))[0])
-        ahead = any(bool(attention[b].triu(1).any()) for b in range(subject.depth))
-    if ahead:
+    ahead: list[bool] = []
+
+    def see(A: torch.Tensor) -> None:
+        ahead.append(bool(A.triu(1).any()))
+
+    x, _ = inputs_of(subject, [ids]).batch(range(1))
+    with evaluating(subject.module), torch.no_grad(), tap(subject, dict.fromkeys(range(subject.depth), see)):
+        subject(x)
+    if any(ahead):
         raise ModelError(f"{subject.name} is not causal: its tokens look ahead", given=subject.family.name)
 
 
