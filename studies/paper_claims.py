@@ -13,7 +13,6 @@ import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -558,10 +557,19 @@ def learned_w() -> Found:
 
 
 def deeper() -> Found:
-    rows = read("tokens_layers")["itiou"]["dinov2s_saliency"]["voc_animals"]
-    values = {block: rows[f"objects, block {block}"]["at 0.2"] for block in (0, 3, 7, 11)}
-    said = "; ".join(f"block {block} {span(value)}" for block, value in values.items())
-    return said, verdict(*(apart(later, earlier) for earlier, later in pairwise(values.values())))
+    """Blocks are compared in the same pictures, each with the one before that was looked at."""
+    found = read("tokens_layers")
+    rows = found["itiou"]["dinov2s_saliency"]["voc_animals"]
+    steps = {
+        block: Gap(*rows[f"objects, block {block}"]["more than the block before, at 0.2"])
+        for block in found["about"]["blocks"][1:]
+    }
+    first, last = (span(rows[f"objects, block {block}"]["at 0.2"]) for block in (0, max(steps)))
+    said = "; ".join(f"block {block} {gap.text()}" for block, gap in steps.items())
+    return (
+        f"block 0 {first}, block {max(steps)} {last}; in the same pictures, each more than the one before: {said}",
+        verdict(*steps.values()),
+    )
 
 
 def itiou_level() -> Found:

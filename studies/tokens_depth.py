@@ -11,22 +11,19 @@ FOLDER. Writes tokens_depth.json, .md and .png under --out.
 
 from __future__ import annotations
 
-import argparse
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 
 import vitreous as vt
-from tokens_inputs import Collection, backbone, collection, in_order, maps_of, put_tables
+from tokens_inputs import Collection, asked, backbone, collection, in_order, maps_of, parser_of, put_tables
 from vitreous.evidence.bootstrap import Estimate
 from vitreous.evidence.segments import PerImage, per_image
 from vitreous.provenance import json_bytes, versions
 from vitreous.render import to_png
 from vitreous.views.panels import Card, Curve, Line
 
-OUT = Path(__file__).parent / "results"
 MODELS, SETS, PICTURES = ("dinov2s_saliency", "tin-vit-text"), ("voc_animals", "camvid"), 12
 BLOCKS = (0, 1, 3, 5, 7, 9, 11)
 CUTS = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)
@@ -87,25 +84,13 @@ def picture(result: dict[str, Any]) -> bytes:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--data", type=Path, required=True)
-    parser.add_argument("--work", type=Path, required=True)
-    parser.add_argument("--out", type=Path, default=OUT)
-    parser.add_argument("--pictures", type=int, default=PICTURES)
-    parser.add_argument("--models", nargs="*", default=list(MODELS))
-    parser.add_argument("--sets", nargs="*", default=list(SETS))
-    parser.add_argument("--quick", action="store_true", help="one model, one set, two pictures")
-    given = parser.parse_args()
-    torch.set_num_threads(1)
+    given = asked(parser_of(__doc__, models=MODELS, sets=SETS, pictures=PICTURES))
     models, sets, count = given.models, given.sets, given.pictures
-    if given.quick:
-        models, sets, count = ["tin-vit-text"], sets[:1], 2
     result: dict[str, Any] = {}
     for model in models:
         subject = backbone(given.data, model)
         result[model] = {name: measured(subject, collection(given.data, name, count), given.work) for name in sets}
         print(model, "done", flush=True)
-    given.out.mkdir(parents=True, exist_ok=True)
     path = given.out / "tokens_depth.json"
     pictures = in_order(path, ("about", "pictures a set"), dict.fromkeys(result, count))
     result = in_order(path, ("scores",), result)

@@ -6,6 +6,7 @@ takes any multiple of 14 pixels and gets a grid of the picture's own shape with 
 
 from __future__ import annotations
 
+import argparse
 import io
 import json
 import re
@@ -27,9 +28,48 @@ from gradcam_tin import text_classifier
 from real_models import dinov2s_saliency, tin_vit
 from vitreous.demo import shuffled
 
+OUT = Path(__file__).parent / "results"
 IGNORE = 255
 PATCH = 14  # pixels of a patch of dinov2s_saliency
 PATCHES = 70  # about so many in a picture
+
+# -- the command line of a study
+
+
+def parser_of(
+    about: str | None,
+    *,
+    models: Sequence[str] = (),
+    sets: Sequence[str] = (),
+    pictures: int | None = None,
+    quick: str = "one small model, one set, two pictures",
+) -> argparse.ArgumentParser:
+    """What the token studies are asked with; --models and --sets where there is a choice of them."""
+    parser = argparse.ArgumentParser(description=about, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--data", type=Path, required=True)
+    parser.add_argument("--work", type=Path, required=True, help="keeps what was computed: a study can be ended")
+    parser.add_argument("--out", type=Path, default=OUT)
+    parser.add_argument("--quick", action="store_true", help=quick)
+    parser.set_defaults(models=[], sets=[])
+    if pictures is not None:
+        parser.add_argument("--pictures", type=int, default=pictures)
+    if models:
+        parser.add_argument("--models", nargs="+", choices=MODELS, default=list(models))
+        parser.add_argument("--sets", nargs="+", choices=tuple(COLLECTIONS), default=list(sets))
+    return parser
+
+
+def asked(parser: argparse.ArgumentParser) -> argparse.Namespace:
+    """The answers, and one thread: small products gain nothing from more, and the machine has other work."""
+    torch.set_num_threads(1)
+    given = parser.parse_args()
+    given.out.mkdir(parents=True, exist_ok=True)
+    if given.quick:
+        given.models, given.sets, given.pictures = ["tin-vit-text"], given.sets[:1], 2
+    return given
+
+
+# -- what a study looks at
 
 
 @dataclass(frozen=True, eq=False)
@@ -191,7 +231,18 @@ def size_for(subject: vt.Subject, image: Image.Image, patches: int) -> tuple[int
     return PATCH * round((patches / aspect) ** 0.5), PATCH * round((patches * aspect) ** 0.5)
 
 
-# -- maps on disk: a study can be ended at any time and go on
+# -- kept on disk: a study can be ended at any time and go on
+
+
+def kept(path: Path, make: Callable[[], dict[str, np.ndarray]]) -> dict[str, np.ndarray]:
+    """What `make` gives, computed once. A file is whole or not there."""
+    if not path.exists():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        part = path.with_name(f"{path.name}.part.npz")
+        np.savez_compressed(part, **make())
+        part.rename(path)
+    with np.load(path) as stored:
+        return dict(stored)
 
 
 def maps_of(
@@ -233,22 +284,29 @@ def _each(make: Callable[..., vt.TokenMaps]) -> Callable[..., Sequence[vt.TokenM
 
 
 def learned_weights(data: Path, model: str, pictures: int, folder: Path) -> np.ndarray:
-    """w (channel,) by self-consistency from the last pictures of voc_animals, which are not measured on: one for all.
+    """w (channel,) by self-consistency from pictures of imagenet_sample, a set that nothing is measured on.
 
-    Pictures are small here (6 x 6 patches for dinov2s_saliency), and `pictures` may be fewer than the paper's 256, to
-    learn in minutes.
-    One w for all tokens can serve grids of several shapes.
+    One w for all tokens, so that it can serve grids of several shapes. To learn in minutes, pictures are small (6 x 6
+    patches for dinov2s_saliency), each keeps its noise from epoch to epoch, and first maps are in bfloat16.
     """
-    path = folder / f"{model}-{pictures}.npy"
-    if not path.exists():
-        subject = backbone(data, model)
-        images = [shown.image for shown in collection(data, "voc_animals", 999).pictures[-pictures:]]
+
+    def learn() -> dict[str, np.ndarray]:
         size = 6 * PATCH if model.startswith("dinov2s") else None
-        fit = vt.SelfConsistency(samples=pictures, shared=True).fit(subject, images, size=size, progress=False)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        np.save(path, fit.weights[0])
-        np.save(path.with_suffix(".losses.npy"), fit.losses)
-    return np.load(path)
+        images = unmeasured(data, pictures)
+        learner = vt.SelfConsistency(samples=pictures, shared=True, redraw=False, dtype="bfloat16")
+        fit = learner.fit(backbone(data, model), images, size=size, progress=False)
+        return {"w": fit.weights[0], "losses": fit.losses}
+
+    return kept(folder / f"{model}-{pictures}.npz", learn)["w"]
+
+
+def unmeasured(data: Path, count: int) -> list[Image.Image]:
+    """The first pictures of a fixed random order of imagenet_sample."""
+    with zipfile.ZipFile(data / "imagenet_sample" / "images.zip") as archive:
+        names = sorted(archive.namelist())
+        if not 1 <= count <= len(names):
+            raise SystemExit(f"w can be learned from 1 to {len(names)} pictures, not from {count}")
+        return [_picture(archive, names[k]) for k in np.random.default_rng(0).permutation(len(names))[:count]]
 
 
 def _aimed(of: Callable[[np.ndarray], np.ndarray]) -> Callable[..., Sequence[vt.TokenMaps]]:

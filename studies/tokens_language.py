@@ -12,7 +12,6 @@ tokens_language.json, .md, .html and two .png under --out.
 
 from __future__ import annotations
 
-import argparse
 import io
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -27,14 +26,13 @@ from torch import Tensor
 
 import vitreous as vt
 from real_models import stories15m
-from tokens_inputs import put_tables
+from tokens_inputs import asked, kept, parser_of, put_tables
 from vitreous.evidence.comprehensiveness import RATES, Comprehensiveness, comprehensiveness
 from vitreous.provenance import json_bytes, versions
 from vitreous.render import to_png
 from vitreous.views.panels import Curve, Line
 from vitreous.views.token_text import text_html, text_picture
 
-OUT = Path(__file__).parent / "results"
 CONTEXT, SUMMARY, STORIES, DRAWS, SHOWN = 72, 20, 24, 4, 6  # tokens, tokens, texts, random sets, texts in Figure 6
 TEMPERATURE = 0.8
 PARTS = ("rates", "values", "random", "support")
@@ -276,17 +274,16 @@ class Asked:
 
 def of_text(subject: vt.Subject, text: Read, number: int, path: Path) -> dict[str, Comprehensiveness]:
     """{method: eq. 17 of one text}, kept in a file."""
-    if not path.exists():
-        asked, arrays = Asked(subject), {}
+
+    def measure() -> dict[str, np.ndarray]:
+        ask, arrays = Asked(subject), {}
         for method, score in SCORES.items():
-            found = comprehensiveness(
-                [(score(subject, text), partial(asked, text))], fixed=[0], draws=DRAWS, seed=number
-            )
-            arrays |= {f"{method}/{part}": found.__dict__[part] for part in PARTS}
-        path.parent.mkdir(parents=True, exist_ok=True)
-        np.savez(path, **arrays)
-    with np.load(path) as stored:
-        return {m: Comprehensiveness(*(stored[f"{m}/{part}"] for part in PARTS)) for m in SCORES}
+            found = comprehensiveness([(score(subject, text), partial(ask, text))], fixed=[0], draws=DRAWS, seed=number)
+            arrays |= {f"{method} {part}": found.__dict__[part] for part in PARTS}
+        return arrays
+
+    stored = kept(path, measure)
+    return {m: Comprehensiveness(*(stored[f"{m} {part}"] for part in PARTS)) for m in SCORES}
 
 
 def together(parts: Sequence[Comprehensiveness]) -> Comprehensiveness:
@@ -353,14 +350,9 @@ def figure_6(subject: vt.Subject, texts: Sequence[Read], width: int = 760) -> tu
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--data", type=Path, required=True)
-    parser.add_argument("--work", type=Path, required=True)
-    parser.add_argument("--out", type=Path, default=OUT)
+    parser = parser_of(__doc__, quick="three texts of a kind")
     parser.add_argument("--stories", type=int, default=STORIES)
-    parser.add_argument("--quick", action="store_true", help="three texts of a kind")
-    given = parser.parse_args()
-    torch.set_num_threads(1)
+    given = asked(parser)
     subject = stories15m(given.data)
     count = 3 if given.quick else given.stories
     kinds = {"own stories": own_stories(subject, STORIES)[:count], "written": written(subject)}
@@ -372,7 +364,6 @@ def main() -> None:
         found = [of_text(subject, text, k, folder / f"{k}.npz") for k, text in enumerate(texts)]
         result[kind] = {method: summary(together([one[method] for one in found])) for method in SCORES}
         print(kind, "done", flush=True)
-    given.out.mkdir(parents=True, exist_ok=True)
     about = {"texts": {kind: len(texts) for kind, texts in kinds.items()}, "context": CONTEXT, "summary": SUMMARY}
     about |= {"random sets": DRAWS, "rates": RATES, "versions": versions()}
     (given.out / "tokens_language.json").write_bytes(json_bytes({"about": about, "comprehensiveness": result}))

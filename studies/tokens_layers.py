@@ -14,15 +14,26 @@ as in tokens_segments, maps in bfloat16. All blocks on voc_animals, the last one
 
 from __future__ import annotations
 
-import argparse
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 
 import vitreous as vt
-from tokens_inputs import PATCHES, Collection, Shown, backbone, collection, in_order, maps_of, put_tables, size_for
+from tokens_inputs import (
+    PATCHES,
+    Collection,
+    Shown,
+    asked,
+    backbone,
+    collection,
+    in_order,
+    kept,
+    maps_of,
+    parser_of,
+    put_tables,
+    size_for,
+)
 from vitreous.evidence.bootstrap import mean_interval
 from vitreous.evidence.itiou import TAU, TAUS, InitialTokenIoU, image_itiou, token_classes
 from vitreous.preprocess import Frame
@@ -30,7 +41,6 @@ from vitreous.provenance import json_bytes, versions
 from vitreous.render import to_png
 from vitreous.views.panels import Card, Curve, Line
 
-OUT = Path(__file__).parent / "results"
 MODELS, SETS, PICTURES = ("dinov2s_saliency", "tin-vit-text", "tin-vit-mae"), ("voc_animals", "pets", "camvid"), 12
 BLOCKS = (0, 1, 3, 5, 7, 9, 11)
 AT_LAST = ("energy", "unit sum", "norm", "own direction", "rollout", "raw attention")
@@ -89,9 +99,9 @@ def scored(subject: vt.Subject, shown: Shown, maps: np.ndarray, leave_out: tuple
 
 def of_picture(subject: vt.Subject, shown: Shown, name: str, work: Path) -> dict[str, np.ndarray]:
     """{"block 3": ..., "rollout": ..., "objects, block 3": ...}; objects alone where background is a class."""
-    path = work / "token iou" / subject.name / name / f"{shown.id}.npz"
-    if not path.exists():
-        folder = work / "maps" / name
+    folder = work / "maps" / name
+
+    def score() -> dict[str, np.ndarray]:
         blocks = BLOCKS if name == SETS[0] else (LAST,)
         maps = maps_of(subject, shown, "sum", blocks, folder)
         found = {f"block {b}": half(one, shown) for b, one in zip(blocks, maps, strict=True)}
@@ -101,10 +111,9 @@ def of_picture(subject: vt.Subject, shown: Shown, name: str, work: Path) -> dict
         out = {key: scored(subject, shown, part, ()) for key, part in found.items()}
         if name != "camvid":
             out |= {f"objects, {key}": scored(subject, shown, part, (0,)) for key, part in found.items()}
-        path.parent.mkdir(parents=True, exist_ok=True)
-        np.savez(path, **out)
-    with np.load(path) as stored:
-        return dict(stored)
+        return out
+
+    return kept(work / "token iou" / subject.name / name / f"{shown.id}.npz", score)
 
 
 def joined(parts: list[np.ndarray]) -> InitialTokenIoU:
@@ -214,17 +223,8 @@ def curves(result: dict[str, Any], name: str) -> bytes:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--data", type=Path, required=True)
-    parser.add_argument("--work", type=Path, required=True)
-    parser.add_argument("--out", type=Path, default=OUT)
-    parser.add_argument("--pictures", type=int, default=PICTURES)
-    parser.add_argument("--models", nargs="*", default=list(MODELS))
-    parser.add_argument("--sets", nargs="*", default=list(SETS), help="the first is drawn")
-    parser.add_argument("--quick", action="store_true", help="one model, one set, two pictures")
-    given = parser.parse_args()
-    torch.set_num_threads(1)
-    models, sets, count = (MODELS[1:2], SETS[:1], 2) if given.quick else (given.models, given.sets, given.pictures)
+    given = asked(parser_of(__doc__, models=MODELS, sets=SETS, pictures=PICTURES))
+    models, sets, count = given.models, given.sets, given.pictures
     result: dict[str, Any] = {}
     for model in models:
         subject = backbone(given.data, model)
@@ -236,7 +236,6 @@ def main() -> None:
     pictures = in_order(path, ("about", "pictures a set"), dict.fromkeys(models, count))
     result = in_order(path, ("itiou",), result)
     about = {"pictures a set": pictures, "blocks": BLOCKS, "patches": PATCHES, "versions": versions()}
-    given.out.mkdir(parents=True, exist_ok=True)
     path.write_bytes(json_bytes({"about": about, "itiou": result}))
     put_tables(given.out / "tokens_layers.md", {model: table(by_set) for model, by_set in result.items()})
     (given.out / "tokens_layers.png").write_bytes(curves(result, sets[0]))

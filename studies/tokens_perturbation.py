@@ -16,7 +16,6 @@ there.
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -25,7 +24,7 @@ import numpy as np
 import torch
 
 import vitreous as vt
-from tokens_inputs import COLLECTIONS, MODELS, backbone, collection, in_order, put_tables
+from tokens_inputs import COLLECTIONS, MODELS, asked, backbone, collection, in_order, kept, parser_of, put_tables
 from vitreous.evidence.bootstrap import Estimate, mean_interval
 from vitreous.evidence.perturbation import (
     KINDS,
@@ -39,7 +38,6 @@ from vitreous.provenance import json_bytes, versions
 from vitreous.render import to_png
 from vitreous.views.panels import Curve, Line
 
-OUT = Path(__file__).parent / "results"
 SIZE, AREA, TOKENS, PICTURES, STEPS = 112, 0.25, 10, 12, 4
 FIRST, CONTROL, SUM = "voc_animals", "random numbers", "tokens, sum"
 SIDES = ("negative", "positive")  # random patches are those that random numbers call relevant
@@ -137,15 +135,6 @@ def inputs(subject: vt.Subject, data: Path, name: str, count: int) -> torch.Tens
     assert subject.preprocess is not None
     steps = subject.preprocess.at(SIZE) if subject.name.startswith("dinov2s") else subject.preprocess
     return torch.from_numpy(np.stack([steps(p.image) for p in collection(data, name, count).pictures]))
-
-
-def kept(path: Path, make: Callable[[], dict[str, np.ndarray]]) -> dict[str, np.ndarray]:
-    if not path.exists():
-        path.parent.mkdir(parents=True, exist_ok=True)
-        np.savez(path.with_suffix(".part.npz"), **make())
-        path.with_suffix(".part.npz").rename(path)
-    with np.load(path) as stored:
-        return dict(stored)
 
 
 def measured(subject: vt.Subject, data: Path, name: str, method: str, count: int, work: Path) -> PerturbationTest:
@@ -268,20 +257,10 @@ def signed(gap: dict[str, float], digits: int) -> str:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--data", type=Path, required=True)
-    parser.add_argument("--work", type=Path, required=True)
-    parser.add_argument("--out", type=Path, default=OUT)
-    parser.add_argument("--pictures", type=int, default=PICTURES)
-    parser.add_argument("--models", nargs="*", default=list(MODELS))
-    parser.add_argument("--sets", nargs="*", default=list(COLLECTIONS), help="the first is voc_animals")
+    parser = parser_of(__doc__, models=MODELS, sets=tuple(COLLECTIONS), pictures=PICTURES)
     parser.add_argument("--no-curves", action="store_true", help="leave out insertion and deletion")
-    parser.add_argument("--quick", action="store_true", help="one model, one set, two pictures")
-    given = parser.parse_args()
-    torch.set_num_threads(1)
+    given = asked(parser)
     sets, models, count = given.sets, given.models, given.pictures
-    if given.quick:
-        sets, models, count = sets[:1], ["tin-vit-text"], 2
     for model in models:
         subject = backbone(given.data, model)
         result: dict[str, Any] = {}
@@ -303,7 +282,6 @@ def write(out: Path, model: str, result: dict[str, Any], drawn: dict[str, Any], 
     result = in_order(path, ("table",), {model: result})
     areas = in_order(path, ("areas",), {model: areas_of(drawn)} if drawn else {})
     about = {"pictures a set": pictures, "tokens a picture": TOKENS, "area": AREA, "noise": 0.3, "versions": versions()}
-    out.mkdir(parents=True, exist_ok=True)
     path.write_bytes(json_bytes({"about": about, "table": result, "areas": areas}))
     tables = {"table 5": table_5(result, pictures, sets)}
     for kind in KINDS:

@@ -14,23 +14,20 @@ inside the background and the one farthest from that. Writes under --out
 
 from __future__ import annotations
 
-import argparse
 from io import BytesIO
 from pathlib import Path
 
 import numpy as np
-import torch
 from PIL import Image
 
 import vitreous as vt
-from tokens_inputs import IGNORE, METHODS, Shown, backbone, collection, size_for
+from tokens_inputs import IGNORE, METHODS, Shown, asked, backbone, collection, parser_of, size_for
 from vitreous.evidence.itiou import token_classes
 from vitreous.images.imageset import ImageSet
 from vitreous.render import to_png
 from vitreous.views.panels import Card
 from vitreous.views.tokens import layer_panel, segment_panel, token_panel
 
-OUT = Path(__file__).parent / "results"
 BLOCKS, PATCHES, SEGMENTS = (0, 3, 7, 11), 130, 5
 
 
@@ -77,13 +74,7 @@ def segments(subject: vt.Subject, shown: Shown, last: vt.TokenMaps, norm: vt.Tok
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--data", type=Path, required=True)
-    parser.add_argument("--work", type=Path, required=True)
-    parser.add_argument("--out", type=Path, default=OUT)
-    parser.add_argument("--pictures", type=int, default=5)
-    given = parser.parse_args()
-    torch.set_num_threads(1)
+    given = asked(parser_of(__doc__, pictures=5))
     subject = backbone(given.data, "dinov2s_saliency")
     maps, blocks, rows = [], [], dict[str, list[np.ndarray]]()
     pictures = collection(given.data, "voc_animals", given.pictures).pictures
@@ -96,7 +87,6 @@ def main() -> None:
         for name, labels in segments(subject, shown, found[-1], norm).items():
             rows.setdefault(name, []).append(labels)
         print(shown.id, "done", flush=True)
-    given.out.mkdir(parents=True, exist_ok=True)
     said = "Bright: what counts for the framed token of dinov2s_saliency."
     title = f"{SEGMENTS} segments a picture, each in a colour of its own"
     panel = segment_panel([s.pixels for s in pictures], rows, names=[s.id for s in pictures], title=title)

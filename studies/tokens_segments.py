@@ -24,7 +24,6 @@ tin-vit-*. The intervals say what that costs.
 
 from __future__ import annotations
 
-import argparse
 import json
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -32,34 +31,35 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 
 import vitreous as vt
+from tokens_cuts import Labels, by_pixels, class_map, features, kmeans, lens, saliency
 from tokens_inputs import (
     MODELS,
     PATCHES,
     Collection,
     Shown,
+    asked,
     backbone,
     classifier,
     collection,
     control,
+    kept,
     learned_weights,
-    maps_of,
+    parser_of,
     put_tables,
-    size_for,
 )
 from vitreous.evidence.bootstrap import Estimate, mean_interval
 from vitreous.evidence.regions import Regions, over_scales, score_regions
 from vitreous.evidence.segments import join_segments, over_dataset, pair_segments, per_image, segment_means
-from vitreous.preprocess import Frame
 from vitreous.provenance import json_bytes, versions
 from vitreous.render import to_png
 from vitreous.views.tokens import segment_panel
 
-OUT = Path(__file__).parent / "results"
-PICTURES, LEARNED, FIXED, SCALES = 8, 12, 6, (2, 3, 4, 6, 8, 12)
+PICTURES, LEARNED, FIXED, SCALES = 8, 256, 6, (2, 3, 4, 6, 8, 12)
 CLASSES, PEOPLE, REFERENCE = ("voc_animals", "pets", "camvid"), "bsds500_test", "tokens, sum"
+TAUGHT, LENGTH = "tokens, learned", "tokens, unit sum"
+MORE, MORE_THAN_LENGTH = "mIoU more than the sum", "mIoU more than the unit sum"
 DRAWN = (
     "tokens, sum",
     "tokens, sum, ward, lift",
@@ -67,102 +67,6 @@ DRAWN = (
     "raw attention",
     "k-means of colour and place",
 )
-Labels = dict[int, np.ndarray]
-
-
-# -- label maps of one picture, by the number of segments
-
-
-def lens(
-    subject: vt.Subject,
-    shown: Shown,
-    ks: Sequence[int],
-    folder: Path,
-    method: str,
-    linkage: str = "ward",
-    weights: np.ndarray | None = None,
-) -> Labels:
-    """`linkage` is one of vt.segment's; "ward, mean" weighs clusters equally, "ward, lift" scales maps by lift."""
-    (found,) = maps_of(subject, shown, method, [subject.depth - 1], folder, weights)
-    name, _, more = linkage.partition(", ")
-    weigh, scale = ("sum", "lift") if more == "lift" else (more or "sum", "minmax")
-    cut = vt.segment(found, k=ks[0], linkage=name, weigh=weigh, scale=scale)
-    return {k: cut.at(k=k).labels()[0] for k in ks}
-
-
-def features(subject: vt.Subject, shown: Shown) -> np.ndarray:
-    """(row, column, channel)."""
-    size = size_for(subject, shown.image, PATCHES)
-    return vt.patch_features(subject, [shown.image], size=size, progress=False)[0]
-
-
-def kmeans(subject: vt.Subject, shown: Shown, ks: Sequence[int]) -> Labels:
-    z = features(subject, shown)
-    size = shown.image.height, shown.image.width
-    return {k: vt.kmeans_segments(z[None], k).at(size)[0] for k in ks}
-
-
-def by_pixels(shown: Shown, ks: Sequence[int], *, colour: bool) -> Labels:
-    """k-means of place, and of colour where asked, on a grid of about 40 x 40 points."""
-    pixels = shown.pixels / 255.0
-    height, width = pixels.shape[:2]
-    rows, columns = (np.linspace(0, n - 1, 40).round().astype(int) for n in (height, width))
-    place = np.stack(np.meshgrid(rows / height, columns / width, indexing="ij"), -1)
-    values = np.concatenate([place, pixels[rows[:, None], columns]], -1) if colour else place
-    return {k: _nearest(_clusters(values, k), height, width) for k in ks}
-
-
-def _clusters(values: np.ndarray, k: int) -> np.ndarray:
-    from sklearn.cluster import KMeans
-
-    flat = values.reshape(-1, values.shape[-1])
-    return KMeans(k, n_init=3, random_state=0).fit_predict(flat).reshape(values.shape[:2])
-
-
-def _nearest(labels: np.ndarray, height: int, width: int) -> np.ndarray:
-    rows, columns = (np.arange(n) * m // n for n, m in zip((height, width), labels.shape, strict=True))
-    return labels[rows[:, None], columns]
-
-
-def class_map(subject: vt.Subject, shown: Shown, make: Callable[..., Any]) -> Labels:
-    """Two segments: where a class's map is above Otsu's threshold, and the rest."""
-    size = vt.Size(*size_for(subject, shown.image, PATCHES))
-    assert subject.preprocess is not None
-    x = torch.from_numpy(subject.preprocess.at(*size)(shown.image))[None]
-    found = make(subject, x, progress=False).maps[0]
-    return {2: _halves(found, size, shown)}
-
-
-def saliency(subject: vt.Subject, shown: Shown) -> Labels:
-    """What dinov2s_saliency was trained for."""
-    size = vt.Size(*size_for(subject, shown.image, PATCHES))
-    assert subject.preprocess is not None
-    x = torch.from_numpy(subject.preprocess.at(*size)(shown.image))[None]
-    with torch.inference_mode():
-        heat = subject.module.heat(x)[0].numpy()
-    wanted = vt.Size(shown.image.height, shown.image.width)
-    return {2: (Frame(wanted, size, 0, 0, size).to_pixels(heat) > 0).astype(int)}
-
-
-def _halves(found: np.ndarray, size: vt.Size, shown: Shown) -> np.ndarray:
-    wanted = vt.Size(shown.image.height, shown.image.width)
-    large = Frame(wanted, size, 0, 0, size).to_pixels(found)
-    return (large > otsu(large)).astype(int)
-
-
-def otsu(values: np.ndarray, bins: int = 128) -> float:
-    """The threshold that leaves the least variance inside the two halves."""
-    counts, edges = np.histogram(values, bins)
-    middles = (edges[1:] + edges[:-1]) / 2
-    below, total = counts.cumsum(), (counts * middles).cumsum()
-    above = below[-1] - below
-    apart = np.where(
-        (below > 0) & (above > 0),
-        below * above * (total / np.maximum(below, 1) - (total[-1] - total) / np.maximum(above, 1)) ** 2,
-        -1,
-    )
-    best = np.flatnonzero(apart >= apart.max() * (1 - 1e-9))  # between two heaps all thresholds are as good
-    return float(edges[1 + best[len(best) // 2]])
 
 
 # -- everything of one model on one set
@@ -180,7 +84,7 @@ def methods(
         "tokens, energy": lambda shown, ks: lens(subject, shown, ks, folder, "energy"),
         "tokens, unit sum": lambda shown, ks: lens(subject, shown, ks, folder, "unit sum"),
         "tokens, norm": lambda shown, ks: lens(subject, shown, ks, folder, "norm"),
-        "tokens, learned": lambda shown, ks: lens(subject, shown, ks, folder, f"learned {learned}", weights=w),
+        TAUGHT: lambda shown, ks: lens(subject, shown, ks, folder, f"learned {learned}", weights=w),
         **{
             f"tokens, sum, {linkage}": partial(_linked, subject, folder, linkage)
             for linkage in ("ward, lift", "ward, mean", "average", "average, mean", "complete", "single")
@@ -210,21 +114,26 @@ def wanted(shown: Shown) -> tuple[int, ...]:
     return SCALES if shown.truth is None else tuple(sorted({shown.classes, FIXED}))
 
 
-def label_maps(data: Path, model: str, given: Collection, work: Path, learned: int) -> dict[str, list[Labels]]:
+def label_maps(
+    data: Path, model: str, given: Collection, work: Path, learned: int, only: Sequence[str] = ()
+) -> dict[str, list[Labels]]:
     """{method: label maps of each picture by the number of segments}, kept in a folder."""
     cutters = methods(data, model, work, given.name, learned)
+    if unknown := set(only) - set(cutters):
+        raise SystemExit(f"no such method: {unknown.pop()}; there are {', '.join(cutters)}")
+    cutters = {method: cut for method, cut in cutters.items() if not only or method in only}
     found: dict[str, list[Labels]] = {method: [] for method in cutters}
     for shown in given.pictures:
         for method, cut in cutters.items():
-            called = f"{method} {learned}" if method == "tokens, learned" else method
+            called = f"{method} {learned}" if method == TAUGHT else method
             path = work / "labels" / model / given.name / f"{shown.id}-{called}.npz"
-            if not path.exists():
-                made = cut(shown, wanted(shown))
-                path.parent.mkdir(parents=True, exist_ok=True)
-                np.savez_compressed(path, **{str(k): labels.astype(np.int16) for k, labels in made.items()})
-            with np.load(path) as stored:
-                found[method].append({int(k): stored[k].astype(int) for k in stored.files})
+            stored = kept(path, partial(_by_number, cut, shown))
+            found[method].append({int(k): labels.astype(int) for k, labels in stored.items()})
     return found
+
+
+def _by_number(cut: Callable[[Shown, Sequence[int]], Labels], shown: Shown) -> dict[str, np.ndarray]:
+    return {str(k): labels.astype(np.int16) for k, labels in cut(shown, wanted(shown)).items()}
 
 
 def chosen(labels: Labels, k: int) -> np.ndarray:
@@ -232,14 +141,11 @@ def chosen(labels: Labels, k: int) -> np.ndarray:
 
 
 def kept_features(data: Path, model: str, given: Collection, work: Path) -> list[np.ndarray]:
-    found, subject = [], backbone(data, model)
-    for shown in given.pictures:
-        path = work / "features" / model / given.name / f"{shown.id}.npy"
-        if not path.exists():
-            path.parent.mkdir(parents=True, exist_ok=True)
-            np.save(path, features(subject, shown))
-        found.append(np.load(path))
-    return found
+    subject, folder = backbone(data, model), work / "features" / model / given.name
+    return [
+        kept(folder / f"{shown.id}.npz", lambda shown=shown: {"z": features(subject, shown)})["z"]
+        for shown in given.pictures
+    ]
 
 
 # -- scores
@@ -286,12 +192,16 @@ def against_people(given: Collection, maps: list[Labels]) -> dict[str, Any]:
 
 
 def paired(by_method: dict[str, Any]) -> None:
-    """Adds what each method has more than the sum in the same pictures, which tells more than two intervals apart."""
-    for matching, scores in by_method[REFERENCE].items():
-        if "mIoU of each" in scores:
-            for found in by_method.values():
-                more = np.subtract(found[matching]["mIoU of each"], scores["mIoU of each"])
-                found[matching]["mIoU more than the sum"] = number(mean_interval(more))
+    """Adds what each method has more than the sum in the same pictures, which tells more than two intervals apart.
+
+    Of learned w also what it has more than the sum at length 1: what learning adds, as w has that length.
+    """
+    pairs = [(method, REFERENCE, MORE) for method in by_method] + [(TAUGHT, LENGTH, MORE_THAN_LENGTH)]
+    for method, other, name in pairs:
+        for matching, scores in by_method.get(other, {}).items():
+            found = by_method.get(method, {}).get(matching, {})
+            if "mIoU of each" in scores and "mIoU of each" in found:
+                found[name] = number(mean_interval(np.subtract(found["mIoU of each"], scores["mIoU of each"])))
 
 
 # -- tables and pictures
@@ -319,15 +229,22 @@ def table(by_method: dict[str, Any], people: bool) -> list[str]:
 
 
 def table_of_pairs(by_method: dict[str, Any]) -> list[str]:
+    """A row for each method that was kept picture by picture."""
     matchings = [m for m, scores in by_method[REFERENCE].items() if "mIoU of each" in scores]
     lines = [f"| method | {' | '.join(matchings)} |", "|---|" + "---|" * len(matchings)]
-    for method, found in by_method.items():
-        cells = []
-        for value, low, high in (found[m]["mIoU more than the sum"] for m in matchings):
-            said = f"{100 * value:+.1f} [{100 * low:+.1f}, {100 * high:+.1f}]"
-            cells.append(f"**{said}**" if low > 0 or high < 0 else said)
-        lines.append(f"| {method} | {' | '.join(cells)} |")
-    return [line for line in lines if not line.startswith(f"| {REFERENCE} |")]
+    rows = [(method, found, MORE) for method, found in by_method.items() if method != REFERENCE]
+    rows.append((f"{TAUGHT}, more than the unit sum", by_method.get(TAUGHT, {}), MORE_THAN_LENGTH))
+    for said, found, name in rows:
+        gaps = [found.get(m, {}).get(name) for m in matchings]
+        lines += [f"| {said} | {' | '.join(map(signed, gaps))} |"] if all(gaps) else []
+    return lines
+
+
+def signed(gap: Sequence[float]) -> str:
+    """Bold is surely not 0."""
+    value, low, high = gap
+    said = f"{100 * value:+.1f} [{100 * low:+.1f}, {100 * high:+.1f}]"
+    return f"**{said}**" if low > 0 or high < 0 else said
 
 
 def picture(given: Collection, maps: dict[str, list[Labels]], count: int = 6) -> bytes:
@@ -347,50 +264,50 @@ def picture(given: Collection, maps: dict[str, list[Labels]], count: int = 6) ->
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--data", type=Path, required=True)
-    parser.add_argument("--work", type=Path, required=True)
-    parser.add_argument("--out", type=Path, default=OUT)
-    parser.add_argument("--pictures", type=int, default=PICTURES)
-    parser.add_argument("--models", nargs="*", default=list(MODELS))
-    parser.add_argument("--sets", nargs="*", default=[*CLASSES, PEOPLE])
-    parser.add_argument("--learned", type=int, default=LEARNED, help="pictures that w is learned from; the paper's 256")
-    parser.add_argument("--quick", action="store_true", help="one model, one set, two pictures")
-    given = parser.parse_args()
-    torch.set_num_threads(1)
-    sets, models, count, learned = given.sets, given.models, given.pictures, given.learned
-    if given.quick:
-        sets, models, count = sets[:1], ["tin-vit-text"], 2
-    given.out.mkdir(parents=True, exist_ok=True)
+    parser = parser_of(__doc__, models=MODELS, sets=(*CLASSES, PEOPLE), pictures=PICTURES)
+    parser.add_argument("--learned", type=int, default=LEARNED, help="pictures that w is learned from")
+    parser.add_argument("--methods", nargs="+", default=[], help="these alone; others stay as they were measured")
+    given = asked(parser)
+    sets, models, count = given.sets, given.models, given.pictures
+    learned = 8 if given.quick else given.learned
     for model in models:
         for name in sets:
             pictures = collection(given.data, name, count)
-            maps = label_maps(given.data, model, pictures, given.work, learned)
+            maps = label_maps(given.data, model, pictures, given.work, learned, given.methods)
             if name == PEOPLE:
                 result = {m: against_people(pictures, one) for m, one in maps.items()}
             else:
                 z = kept_features(given.data, model, pictures, given.work)
                 result = {m: against_classes(pictures, one, z) for m, one in maps.items()}
-                paired(result)
-                if model == MODELS[0]:
+                if model == MODELS[0] and not given.methods:
                     (given.out / f"tokens_segments_{name}.png").write_bytes(picture(pictures, maps))
-            write(given.out, model, name, len(pictures.pictures), learned, result)
+            write(given.out, model, name, len(pictures.pictures), learned, result, partly=bool(given.methods))
             print(model, name, "done", flush=True)
 
 
-def write(out: Path, model: str, name: str, count: int, learned: int, result: dict[str, Any]) -> None:
-    """Puts one model on one set beside what was measured earlier."""
+def write(
+    out: Path, model: str, name: str, count: int, learned: int, result: dict[str, Any], *, partly: bool = False
+) -> None:
+    """Puts one model on one set beside what was measured earlier, methods beside others of the same pictures."""
     path = out / "tokens_segments.json"
     earlier = json.loads(path.read_text()) if path.exists() else {}
     scores, known = earlier.get("scores", {}), earlier.get("about", {})
     counts, of = known.get("pictures", {}), known.get("pictures of learned w", {})
-    for kept, new in ((scores, result), (counts, count), (of, learned)):
-        kept.setdefault(model, {})[name] = new
+    measured = tuple(result)
+    if partly:
+        if counts.get(model, {}).get(name) != count:
+            raise SystemExit(f"nothing was measured on {count} pictures of {name} with {model}: leave --methods out")
+        result = scores[model][name] | result
+    if name != PEOPLE:
+        paired(result)
+    for table_of, new in ((scores, result), (counts, count), (of, learned)):
+        if table_of is not of or TAUGHT in measured:
+            table_of.setdefault(model, {})[name] = new
     about = {"pictures": counts, "pictures of learned w": of, "segments": FIXED, "scales": SCALES, "patches": PATCHES}
     path.write_bytes(json_bytes({"about": about | {"versions": versions()}, "scores": scores}))
-    said = f"{count} pictures; w was learned from {learned}."
+    said = f"{count} pictures; w was learned from {of[model][name]}."
     tables = {f"{model} on {name}": [said, "", *table(result, name == PEOPLE)]}
-    if name != PEOPLE:
+    if any("mIoU of each" in scores for scores in result[REFERENCE].values() if name != PEOPLE):
         said = "mIoU more than the sum's in the same pictures, mean and 95 % interval; bold: surely not 0."
         tables[f"{model} on {name}, in pairs"] = [said, "", *table_of_pairs(result)]
     put_tables(out / "tokens_segments.md", tables)

@@ -118,8 +118,10 @@ def _open_multihead(module: nn.MultiheadAttention, see: See) -> Callable[..., An
 
     def hook(_: nn.Module, args: Any, kwargs: Any, output: Any) -> Any:
         x = args[0] if args else kwargs["query"]
-        masks = [kwargs.get("attn_mask"), kwargs.get("key_padding_mask"), *args[3:4]]
+        masks = [kwargs.get("attn_mask"), kwargs.get("key_padding_mask"), *args[3:4], *args[5:6]]
+        others = *args[1:3], *(kwargs[name] for name in ("key", "value") if name in kwargs)
         plain = module.batch_first and module.in_proj_weight is not None and x.ndim == 3
+        plain = plain and all(other is x for other in others)
         if not plain or any(m is not None for m in masks) or (module.training and module.dropout):
             raise ModelError("only plain batch-first self-attention of nn.MultiheadAttention is opened")
         n, t, e = x.shape

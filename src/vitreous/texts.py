@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from vitreous.checks import whole_numbers
 from vitreous.errors import SettingsError
 
 
@@ -39,13 +40,13 @@ class TextSet:
     ) -> TextSet:
         """From token ids: an array (sample, token) with `lengths`, or a list of lists of different lengths."""
         rows = [np.asarray(row).reshape(-1) for row in tokens]
-        lengths = np.asarray([len(row) for row in rows] if lengths is None else lengths, np.int64)
+        lengths = whole_numbers("lengths", [len(row) for row in rows] if lengths is None else lengths)
         names = tuple(map(str, ids)) if ids is not None else tuple(f"{k:06d}" for k in range(len(rows)))
         _check(rows, lengths, names)
         padded = np.zeros((len(rows), int(lengths.max())), np.int64)
         for k, (row, length) in enumerate(zip(rows, lengths, strict=True)):
             padded[k, :length] = row[:length]
-        numbers = None if labels is None else np.asarray(labels, np.int64)
+        numbers = None if labels is None else whole_numbers("labels", labels)
         if numbers is not None and numbers.shape != (len(rows),):
             raise SettingsError(f"labels must have one entry for each of {len(rows)} texts", given=numbers.shape)
         return cls(padded, lengths, names, numbers, name=name)

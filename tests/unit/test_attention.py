@@ -117,6 +117,22 @@ def test_refusals(tiny):
         tiny(X)
 
 
+@pytest.mark.parametrize("way", ["another key", "a mask by position"])
+def test_multihead_attention_that_is_not_replayed_is_refused(way):
+    """Its forward pass is replayed from one input: anything else would show an attention that never was."""
+    from vitreous.attention import _open_multihead
+
+    module = torch.nn.MultiheadAttention(8, 2, batch_first=True).eval()
+    module.register_forward_hook(_open_multihead(module, lambda _: None), with_kwargs=True)
+    x = random(1, 5, 8, seed=1)
+    module(x, x, x, need_weights=False)
+    with pytest.raises(ModelError, match="only plain batch-first self-attention"):
+        if way == "another key":
+            module(x, random(1, 5, 8, seed=2), x)
+        else:
+            module(x, x, x, None, False, torch.ones(5, 5, dtype=torch.bool).triu(1))
+
+
 def test_a_model_without_attention_is_refused():
     import timm
 

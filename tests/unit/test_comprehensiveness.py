@@ -90,6 +90,9 @@ def test_what_cannot_be_measured_is_refused():
         comprehensiveness([([1.0, np.nan], log_probability)])
     with pytest.raises(vt.SettingsError, match="two words that may be taken out\n  given:    '2 tokens'"):
         comprehensiveness([([1.0, 2.0], log_probability)], fixed=[0])
+    for wrong in (-1, 15):
+        with pytest.raises(vt.SettingsError, match=f"is none of the context\n  given:    {wrong}\n  accepted: 0 to 14"):
+            comprehensiveness([(np.ones(15), log_probability)], fixed=[wrong])
     with pytest.raises(vt.SettingsError, match=r"below 0\n  given:    0\.5"):
         comprehensiveness([(np.ones(15), lambda kept: [0.5] * len(kept))])
     with pytest.raises(vt.SettingsError, match="one finite log-probability for each question"):

@@ -49,7 +49,18 @@ def test_features_are_those_of_the_patches(tiny):
     assert not tiny.hooks
 
 
+def test_what_are_no_features_of_patches_is_refused(tiny):
+    x = torch.zeros(1, 3, 32, 32)
+    with pytest.raises(vt.SettingsError, match=r"'blocks.0.attn.pattern' has no features.*\n.*\(1, 4, 19, 19\)"):
+        patch_features(tiny, x, "blocks.0.attn.pattern", progress=False)
+    with pytest.raises(vt.SettingsError, match="batch_size is a whole number"):
+        patch_features(tiny, x, batch_size=0, progress=False)
+
+
 def test_what_cannot_be_clustered_is_refused():
+    for k in (2.5, "2", True):
+        with pytest.raises(vt.SettingsError, match="k is a whole number"):
+            kmeans_segments(planted()[0], k)
     with pytest.raises(vt.SettingsError, match="not as many patches as clusters\n  given:    25\n  accepted: 1 to 24"):
         kmeans_segments(planted()[0], 25)
     with pytest.raises(vt.SettingsError, match=r"\(sample, row, column, channel\)"):

@@ -78,6 +78,11 @@ def test_what_has_no_attention_or_no_such_block_is_refused(tiny):
         attention_rollout(tiny, noise(1), 3)
     with pytest.raises(vt.SettingsError, match="share of attention is between 0 and 1"):
         attention_rollout(tiny, noise(1), attention=1.5)
+    with pytest.raises(vt.SettingsError, match="share of attention is between 0 and 1"):
+        attention_rollout(tiny, noise(1), attention="0.5")
+    for make in (attention_rollout, raw_attention):
+        with pytest.raises(vt.SettingsError, match="batch_size is a whole number\n  given:    0"):
+            make(tiny, noise(1), batch_size=0)
     with pytest.raises(vt.SettingsError, match="unknown way to join heads\n  given:    'sum'"):
         raw_attention(tiny, noise(1), heads="sum")
     with pytest.raises(vt.SettingsError, match="unknown own"):

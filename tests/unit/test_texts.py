@@ -77,6 +77,8 @@ def test_padding_is_not_mistaken_for_a_token():
         (lambda: TextSet.from_ids([[1.5]]), "not a token id"),
         (lambda: TextSet.from_ids([[1], [2]], ids=["a", "a"]), "two texts have the same id"),
         (lambda: TextSet.from_ids([[1]], labels=[1, 2]), "one entry for each of 1 texts"),
+        (lambda: TextSet.from_ids([[1]], labels=[0.5]), "labels are whole numbers"),
+        (lambda: TextSet.from_ids([[1, 2]], [1.5]), "lengths are whole numbers"),
         (lambda: TextSet.from_texts("abc", letters), "texts is a list of texts"),
         (lambda: TextSet.from_texts(["abc"], letters, 0), "length is at least 1"),
     ],

@@ -13,6 +13,7 @@ import vitreous as vt
 from vitreous.lenses.tokens_finding import TokenMaps
 from vitreous.render import to_html, to_png
 from vitreous.views.colours import CLUSTERS
+from vitreous.views.token_page import segment_page, text_page, token_page
 from vitreous.views.token_text import strengths, text_html, text_picture, text_terminal
 from vitreous.views.token_tree import cut_tree, tree_panel
 from vitreous.views.tokens import UNNAMED, layer_panel, paint_segments, segment_panel, token_panel, token_tiles
@@ -186,3 +187,24 @@ def test_words_wrap_and_are_drawn_on_their_ground():
         text_html(["a"], [1, 2])
     with pytest.raises(vt.SettingsError, match=r"finite and \(token,\)"):
         text_picture(["a"], [np.nan])
+
+
+# -- pages
+
+
+def test_pages_take_maps_of_baselines_too(tiny):
+    images = vt.ImageSet.from_arrays(np.random.default_rng(0).integers(0, 256, (1, 32, 32, 3), np.uint8))
+    for make, said in ((vt.token_maps, "sum, rollout order"), (vt.attention_rollout, "attention rollout")):
+        maps = make(tiny, images, progress=False)
+        for page in (token_page([maps], [images[0]], [3, 4]), segment_page(vt.segment(maps, 2), [images[0]])):
+            (member,) = page.overview.models
+            assert member.about == f"{said}, own entry: max_of_others"
+
+
+def test_a_text_too_short_for_the_tokens_asked_for_is_shown_without_colour():
+    scores = np.ones((2, 1, 4), np.float32)
+    about = {"own": "keep", "target": "sum", "order": "rollout", "subject": "net"}
+    maps = TokenMaps(scores, (3,), 1, (), None, None, None, ("long", "short"), about, np.array([4, 2]))
+    long, short = text_page([maps], [["a", "b", "c", "d"], ["a", "b"]]).sections[0].groups
+    assert [tile.caption for tile in long.panels[0].tiles] == ["token 3: d"]
+    assert [tile.caption for tile in short.panels[0].tiles] == ["too short for the tokens asked for"]

@@ -131,6 +131,7 @@ def test_one_weight_vector_a_token(vivid):
 
 def test_blocks_share_a_pass_and_change_nothing(vivid):
     together = vt.token_maps(vivid, X, block=[2, 0, -2], progress=False)
+    assert vt.token_maps(vivid, X, block=np.int64(1), progress=False).block == 1  # one block, one finding
     for block, found in zip([2, 0, 1], together, strict=True):
         alone = vt.token_maps(vivid, X, block=block, progress=False)
         assert found.block == block == alone.block
@@ -509,6 +510,27 @@ def test_sizes_are_whole_numbers(tiny, size):
         vt.token_maps(tiny, [np.zeros((30, 30, 3), np.uint8)], size=size, progress=False)
     with pytest.raises(SettingsError, match=r"a size is a number of pixels, or \(height, width\)"):
         vt.token_maps(tiny, X[:1], progress=False).upsample(size)
+
+
+def test_sizes_that_the_model_does_not_take_are_refused():
+    """By us: timm says it by an assertion in the middle of a forward pass."""
+    from timm.models.vision_transformer import VisionTransformer
+
+    picture = [np.zeros((30, 30, 3), np.uint8)]
+    for dynamic, says in ((False, r"pictures of one size\n  given:    \(36, 36\)\n  accepted: \(32, 32\)"),
+                          (True, r"whole numbers of patches\n  given:    \(36, 36\)")):  # fmt: skip
+        module = VisionTransformer(
+            img_size=32, patch_size=8, embed_dim=32, depth=1, num_heads=4, num_classes=0, dynamic_img_size=dynamic
+        )
+        with pytest.raises(SettingsError, match=says):
+            vt.token_maps(vt.wrap(module.eval()), picture, size=36, progress=False)
+    assert vt.token_maps(vt.wrap(module), picture, size=40, progress=False).grid == (5, 5)
+
+
+@pytest.mark.parametrize("given", [[1, 2], [[1.5, 2]], [["one"]], [[[1]]], None])
+def test_texts_are_texts_or_rows_of_token_ids(given):
+    with pytest.raises(SettingsError, match=r"accepted: a text, several, vt\.TextSet, or rows of whole numbers"):
+        vt.token_maps(vt.wrap(build("HF GPT-2")), given, progress=False)
 
 
 def test_pictures_smaller_than_a_patch_are_refused():

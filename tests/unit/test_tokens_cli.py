@@ -34,7 +34,10 @@ def test_maps_of_several_blocks(tmp_path):
     assert found.tokens == (0, 9, 64) and found.maps.shape == (2, 3, 8, 8)
     page = (tmp_path / "report.html").read_text()
     assert "What tokens stand for" in page and "patch 1, 0" in page and "block 0" in page
-    assert json.loads((tmp_path / "run.json").read_text())["settings"]["target"] == "sum"
+    run = json.loads((tmp_path / "run.json").read_text())
+    assert run["settings"]["target"] == "sum" and run["settings"]["block"] == [0, 7]
+    model = vt.load("bundled:scenes-text", device="cpu").fingerprint
+    assert run["inputs"] == {"model": model, "data": vt.scenes(2, size=64, seed=0).fingerprint}
     assert (tmp_path / "tokens.png").read_bytes()[:4] == b"\x89PNG"
 
 
@@ -96,6 +99,10 @@ def test_texts_without_a_summary(tmp_path):
     assert "What tokens stand for" in page and page.count("token 4: ") == 2 and page.count("token 6: ") == 1
     code, text = call("tokens", "any", tmp_path / "no.txt", "--out", tmp_path / "maps", "--summary", "x")
     assert code == 2 and "a context is a text file" in text
+    (tmp_path / "bytes.txt").write_bytes(b"\xff\xfe\x00a")
+    for more in ([], ["--summary", "x"]):
+        code, text = call("tokens", "any", tmp_path / "bytes.txt", "--out", tmp_path / "none", *more)
+        assert code == 2 and "this file is no text in UTF-8" in text
 
 
 @pytest.mark.usefixtures("language_model")

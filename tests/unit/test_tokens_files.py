@@ -15,7 +15,7 @@ from tests.reference.run_lengths import decompress, mask_of
 import vitreous as vt
 from vitreous.errors import SettingsError
 from vitreous.kernels.run_lengths import compress, run_lengths
-from vitreous.lenses.tokens_files import label_picture, voc_colours
+from vitreous.lenses.tokens_files import label_names, label_picture, voc_colours
 
 
 def test_run_lengths_go_down_the_columns():
@@ -59,6 +59,28 @@ def test_the_colours_are_vocs():
 def test_too_many_labels_for_a_picture():
     with pytest.raises(SettingsError, match="more labels than a label picture holds"):
         label_picture(np.array([[0, 255]]))
+
+
+@pytest.mark.parametrize(
+    ("ids", "names"),
+    [
+        (("a/one.jpg", "two", "THREE.PNG"), ["a/one.png", "two.png", "THREE.png"]),
+        (("frame.001", "frame.002"), ["frame.001.png", "frame.002.png"]),
+        (("cat.jpg", "cat.png", "dog.jpg"), ["cat.jpg.png", "cat.png.png", "dog.jpg.png"]),
+        (("cat", "cat.png"), ["cat.png", "cat.png.png"]),
+    ],
+)
+def test_no_two_pictures_have_one_label_file(ids, names):
+    assert label_names(ids) == names
+
+
+@pytest.mark.parametrize("name", ["../outside", "a/../../b.jpg", "/rooted"])
+def test_labels_stay_in_their_folder(tiny, tmp_path, name):
+    images = vt.ImageSet.from_arrays(np.zeros((2, 32, 32, 3), np.uint8), ids=["inside", name])
+    found = vt.segment(vt.token_maps(tiny, images, progress=False), 2)
+    with pytest.raises(SettingsError, match=f"leads out of the folder\n  given:    '{name}'"):
+        found.save(tmp_path / "segments")
+    assert not list(tmp_path.rglob("*.png"))
 
 
 def test_segments_are_written_and_read_again(tiny, tmp_path):

@@ -64,6 +64,23 @@ def test_weights_are_learned_and_the_model_is_not_touched(vivid, tmp_path):
     assert np.abs(maps.scores - vt.token_maps(vivid, X[:1], progress=False).scores).max() > 1e-4
 
 
+@pytest.mark.parametrize(("redraw", "noises"), [(True, 6), (False, 2)])
+def test_noise_is_drawn_anew_in_each_epoch_or_once_a_picture(vivid, monkeypatch, redraw, noises):
+    drawn, differences = [], tokens_learned._differences
+    monkeypatch.setattr(tokens_learned, "_differences", lambda *given: drawn.append(differences(*given)) or drawn[-1])
+    vt.SelfConsistency(samples=2, epochs=3, k=6, redraw=redraw).fit(vivid, X, progress=False)
+    assert len(drawn) == noises and len({float(one.norm()) for one in drawn}) == noises
+
+
+def test_a_loss_is_the_mean_a_picture_however_batches_end(vivid):
+    """Steps too small to matter: six pictures as one batch, and as four and two."""
+    losses = [
+        vt.SelfConsistency(samples=6, epochs=1, k=6, lr=1e-9, batch_size=size).fit(vivid, X, progress=False).losses[0]
+        for size in (6, 4)
+    ]
+    assert losses[0] > 0 and losses[1] == pytest.approx(losses[0], rel=1e-4)
+
+
 def test_the_same_seed_gives_the_same_bytes(vivid):
     runs = [vt.SelfConsistency(samples=3, epochs=2, k=2, seed=seed).fit(vivid, X, progress=False) for seed in (1, 1, 2)]
     np.testing.assert_array_equal(runs[0].weights, runs[1].weights)
@@ -93,6 +110,18 @@ def test_more_clusters_than_tokens_are_refused_before_any_map_is_computed(vivid,
         vt.SelfConsistency(k=17).fit(vivid, X)
     with pytest.raises(SettingsError, match="k is a whole number"):
         vt.SelfConsistency(k="3").fit(vivid, X)
+
+
+def test_a_threshold_is_refused_before_any_map_is_computed():
+    with pytest.raises(SettingsError, match="share of the tree's height\n  given:    3"):
+        vt.SelfConsistency(threshold=3)
+
+
+def test_first_maps_are_followed_back_in_the_dtype_asked_for(vivid, monkeypatch):
+    found, token_maps = [], tokens_learned.token_maps
+    monkeypatch.setattr(tokens_learned, "token_maps", lambda *a, **k: found.append(token_maps(*a, **k)) or found[-1])
+    learned = vt.SelfConsistency(samples=2, epochs=1, dtype="bfloat16").fit(vivid, X, progress=False)
+    assert [maps.settings["dtype"] for maps in found] == ["bfloat16"] and learned.settings["dtype"] == "bfloat16"
 
 
 def test_texts_have_no_segments():

@@ -14,6 +14,7 @@ from torch import nn
 
 import vitreous as vt
 from vitreous.errors import SettingsError
+from vitreous.lenses import tokens_segments
 from vitreous.models.timm_vit import TIMM_VIT
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "reference"))
@@ -66,6 +67,13 @@ def test_the_tree_is_cut_again_without_new_maps(scenery, monkeypatch):
         assert len(set(zip(coarse.tolist(), fine.tolist(), strict=True))) == fine.max() + 1
     assert (found.at(k=1).clusters == 0).all() and (found.at(threshold=1.0).counts == 1).all()
     assert (found.at(k=64).counts == 64).all()
+
+
+def test_the_height_of_a_tree_whose_merges_do_not_rise_is_its_largest():
+    """Three points as far from each other: the middle of two is nearer to the third than they were."""
+    tree = tokens_segments._tree(np.eye(3), "centroid")
+    assert tree[-1, 2] < tree[0, 2]
+    assert tokens_segments._cut((tree,), None, 1.0, 3).tolist() == [[0, 0, 0]]
 
 
 def test_fewer_pictures(scenery):

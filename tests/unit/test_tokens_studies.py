@@ -18,7 +18,7 @@ sys.path.insert(0, str(ROOT / "studies"))
 
 
 def test_otsu_cuts_between_two_heaps():
-    from tokens_segments import otsu
+    from tokens_cuts import otsu
 
     rng = np.random.default_rng(0)
     values = np.concatenate([rng.normal(0, 0.3, 900), rng.normal(5, 0.3, 100)])
@@ -26,8 +26,8 @@ def test_otsu_cuts_between_two_heaps():
 
 
 def test_pixels_are_cut_by_colour_where_asked_and_by_place_otherwise():
+    from tokens_cuts import by_pixels
     from tokens_inputs import Shown
-    from tokens_segments import by_pixels
 
     pixels = np.zeros((60, 80, 3), np.uint8)
     pixels[::, 20:40] = 255  # a stripe off the middle
@@ -60,6 +60,7 @@ def test_methods_are_compared_in_the_same_pictures():
 
     easy = np.linspace(0.1, 0.9, 9)
     shifts = {"tokens, sum": 0.0, "better": 0.03, "as good": np.where(np.arange(9) % 2, 0.03, -0.03)}
+    shifts |= {"tokens, unit sum": 0.02, "tokens, learned": 0.05}
     result = {
         name: {"per image": {"mIoU of each": (easy + by).tolist()}, "over the data set": {}}
         for name, by in shifts.items()
@@ -68,7 +69,51 @@ def test_methods_are_compared_in_the_same_pictures():
     value, low, high = result["better"]["per image"]["mIoU more than the sum"]
     assert value == pytest.approx(0.03) and low == pytest.approx(0.03) and high == pytest.approx(0.03)
     assert table_of_pairs(result)[2] == "| better | **+3.0 [+3.0, +3.0]** |"
-    assert "**" not in table_of_pairs(result)[3] and len(table_of_pairs(result)) == 4
+    assert "**" not in table_of_pairs(result)[3] and len(table_of_pairs(result)) == 7
+    assert table_of_pairs(result)[-1] == "| tokens, learned, more than the unit sum | **+3.0 [+3.0, +3.0]** |"
+
+
+def test_a_method_is_measured_again_beside_the_others_of_the_same_pictures(tmp_path):
+    from tokens_segments import REFERENCE, TAUGHT, write
+
+    def scores(value):
+        return {"per image": {"mIoU": [value] * 3, "accuracy": [value] * 3, "mIoU of each": [value - 0.1, value + 0.1]}}
+
+    old = {REFERENCE: scores(0.4), "kept before": {"per image": {"mIoU": [0.3] * 3, "accuracy": [0.3] * 3}}}
+    write(tmp_path, "net", "pets", 2, 12, old | {TAUGHT: scores(0.5)})
+    write(tmp_path, "net", "pets", 2, 128, {TAUGHT: scores(0.7)}, partly=True)
+    page = (tmp_path / "tokens_segments.md").read_text()
+    assert "2 pictures; w was learned from 128." in page and "| kept before | 30.0 [30.0, 30.0]" in page
+    assert f"| {TAUGHT} | **+30.0 [+30.0, +30.0]** |" in page and "| kept before | +" not in page
+    write(tmp_path, "net", "pets", 2, 999, {REFERENCE: scores(0.6)}, partly=True)  # w is not learned anew
+    page = (tmp_path / "tokens_segments.md").read_text()
+    assert "learned from 128." in page and f"| {TAUGHT} | **+10.0 [+10.0, +10.0]** |" in page
+    with pytest.raises(SystemExit, match="nothing was measured on 3 pictures of pets with net"):
+        write(tmp_path, "net", "pets", 3, 128, {TAUGHT: scores(0.7)}, partly=True)
+
+
+def test_what_was_computed_is_kept_whole_or_not_at_all(tmp_path):
+    from tokens_inputs import kept
+
+    def killed():
+        raise KeyboardInterrupt
+
+    path = tmp_path / "deep" / "a, b.npz"
+    with pytest.raises(KeyboardInterrupt):
+        kept(path, killed)
+    assert kept(path, lambda: {"x": np.arange(3)})["x"].tolist() == [0, 1, 2]
+    assert kept(path, killed)["x"].tolist() == [0, 1, 2] and [p.name for p in path.parent.iterdir()] == ["a, b.npz"]
+
+
+@pytest.mark.data
+def test_w_is_learned_from_pictures_that_nothing_is_measured_on(data_root):
+    from tokens_inputs import COLLECTIONS, unmeasured
+
+    assert "imagenet_sample" not in COLLECTIONS
+    few, more = unmeasured(data_root, 2), unmeasured(data_root, 3)
+    assert len(more) == 3 and all(np.array_equal(a, b) for a, b in zip(few, more, strict=False))
+    with pytest.raises(SystemExit, match="from 1 to 1000 pictures, not from 1001"):
+        unmeasured(data_root, 1001)
 
 
 def test_areas_are_means_over_pictures_and_compared_in_the_same_ones():

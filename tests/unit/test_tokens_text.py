@@ -58,11 +58,14 @@ def test_texts_are_joined_and_opened_once(tmp_path):
 
 def test_the_top_share():
     subject = vt.wrap(build("HF GPT-2"))
-    found = vt.context_scores(subject, CONTEXT, SUMMARY, separator=[], progress=False)
+    found = vt.context_scores(subject, np.array(CONTEXT), torch.tensor(SUMMARY), separator=[], progress=False)
+    same = vt.context_scores(subject, CONTEXT, SUMMARY, separator=[], progress=False)
+    np.testing.assert_array_equal(found.scores, same.scores)
     assert found.top(0.5).tolist() == sorted(np.argsort(-found.scores)[:3].tolist())
     assert len(found.top(0.01)) == 1 and len(found.top(1)) == 6
-    with pytest.raises(SettingsError, match="share is above 0"):
-        found.top(0)
+    for share in (0, "0.5"):
+        with pytest.raises(SettingsError, match="share is above 0"):
+            found.top(share)
 
 
 def test_what_is_refused():
@@ -74,7 +77,11 @@ def test_what_is_refused():
     with pytest.raises(SettingsError, match="has no tokenizer"):
         vt.context_scores(causal, "abc", "d")
     with pytest.raises(ModelError, match="is not causal: its tokens look ahead"):
-        vt.context_scores(vt.wrap(build("HF BERT")), CONTEXT, SUMMARY, separator=[], target=torch.ones(32).cumsum(0))
+        vt.context_scores(vt.wrap(build("HF BERT")), CONTEXT, SUMMARY, separator=[])
+    for context, block, says in (([0.5, 1], -1, "rows of whole numbers"), (None, -1, "rows of whole"),
+                                 (CONTEXT, [0, 1], "no such block")):  # fmt: skip
+        with pytest.raises(SettingsError, match=says):
+            vt.context_scores(causal, context, SUMMARY, block)
     with pytest.raises(ModelError, match="it has no context to read"):
         vt.context_scores(vt.wrap(build("timm ViT")), CONTEXT, SUMMARY)
 

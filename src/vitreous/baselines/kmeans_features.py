@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from vitreous.axes import Size
+from vitreous.checks import whole
 from vitreous.errors import SettingsError
 from vitreous.finding import Finding, shades
 from vitreous.models.subject import Subject
@@ -81,7 +82,11 @@ def patch_features(
     with evaluating(subject.module), torch.no_grad(), bar, capture(subject, site, stop=True) as rec:
         for at, x, _ in given.batches(batch_size):
             subject(x)
-            found.append(rec[site][:, len(subject.prefix) :].float().cpu().numpy())
+            z = rec[site]
+            if z.ndim != 3 or z.shape[1] != len(subject.prefix) + given.grid.patches:
+                remedy = "one site that is (sample, token, channel)"
+                raise SettingsError(f"{site!r} has no features of patches", given=tuple(z.shape), remedy=remedy)
+            found.append(z[:, len(subject.prefix) :].float().cpu().numpy())
             bar.update(len(at))
     features = np.concatenate(found)
     return features.reshape(len(features), *given.grid, -1)
@@ -97,6 +102,7 @@ def kmeans_segments(features: np.ndarray, k: int, *, joint: bool = False, seed: 
     if values.ndim != 4 or not values.size or not np.isfinite(values).all():
         raise SettingsError("features are finite and (sample, row, column, channel)", given=values.shape)
     patches = values.shape[1] * values.shape[2] * (len(values) if joint else 1)
+    whole(0, k=k)
     if not 1 <= k <= patches:
         raise SettingsError("there are not as many patches as clusters", given=k, accepted=f"1 to {patches}")
     unit = values / np.maximum(np.linalg.norm(values, axis=-1, keepdims=True), 1e-12)

@@ -21,6 +21,7 @@ from torch import Tensor
 from tqdm.auto import tqdm  # type: ignore[import-untyped]
 
 from vitreous.attention import open_attention
+from vitreous.checks import is_number
 from vitreous.errors import ModelError, SettingsError
 from vitreous.hooks import evaluating
 from vitreous.lenses.tokens_finding import TokenMaps
@@ -53,7 +54,7 @@ def attention_rollout(
     `attention` is α, the share of a block that comes by attention and not by the skip connection. With heads other
     than "mean" the rows are made to add up to 1 again.
     """
-    if not 0 <= attention <= 1:
+    if not is_number(attention) or not 0 <= attention <= 1:
         raise SettingsError("the share of attention is between 0 and 1", given=attention)
     settings = {"method": "attention rollout", "attention": attention, "heads": heads, "own": own}
 

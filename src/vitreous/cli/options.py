@@ -124,12 +124,18 @@ def open_data(data: str, subject: Subject, split: str | None, on_error: str, see
     from vitreous.texts import TextSet
 
     if subject.modality == "text":
-        path = Path(data)
-        if not path.is_file():
+        if not Path(data).is_file():
             raise SettingsError(f"{subject.name} reads texts", given=data, accepted="a text file, one text a line")
-        return TextSet.from_texts(path.read_text().splitlines(), subject.tokenizer)
+        return TextSet.from_texts(read_text(Path(data)).splitlines(), subject.tokenizer)
     size = subject.preprocess.size if subject.preprocess else (64, 64)
     return open_pictures(data, min(size), split, on_error, seed)
+
+
+def read_text(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except UnicodeDecodeError:
+        raise SettingsError("this file is no text in UTF-8", given=str(path)) from None
 
 
 def open_images(data: str, subject: Subject, split: str | None, seed: int) -> ImageSet:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -21,6 +22,7 @@ from vitreous.cli.options import (
     load_model,
     open_data,
     plain_errors,
+    read_text,
     say,
 )
 from vitreous.errors import SettingsError
@@ -73,7 +75,9 @@ def tokens(
         found = vt.token_maps(subject, source, _numbers(block), engine=engine, progress=sys.stderr.isatty(), **asked)
         files = _save(found, out)
         page = _page(subject, found, source, min(shown, len(source)))
-        files += _write(page, out, "tokens", asked | {"model": model, "data": data}, seed, "tokens.png")
+        said = asked | {"block": [one.block for one in found], "model": model, "data": data}
+        made_of = {"model": subject.fingerprint, "data": source.fingerprint}
+        files += _write(page, out, "tokens", said, seed, made_of, "tokens.png")
     facts = {"samples": len(found[0]), "tokens": len(found[0].tokens), "blocks": [one.block for one in found]}
     _say(facts | {"folder": str(out), "files": files}, f"{found[-1]!r}", as_json)
 
@@ -116,7 +120,8 @@ def segment(
         seen = min(shown, len(images))
         said = asked | chosen | {"k": k, "threshold": threshold, "block": maps.block, "model": model, "data": data}
         page = segment_page(segments[:seen], [images[i] for i in range(seen)])
-        files += _write(page, out, "segment", said, seed, "segments.png")
+        made_of = {"model": subject.fingerprint, "data": images.fingerprint}
+        files += _write(page, out, "segment", said, seed, made_of, "segments.png")
     facts = {"pictures": len(segments), "segments": segments.counts.tolist(), "folder": str(out), "files": files}
     _say(facts, f"{segments!r}", as_json)
 
@@ -152,9 +157,11 @@ def _context(
     if len(blocks) > 1:
         raise SettingsError("scores of words are of one block", given=blocks, accepted="--block -1")
     wanted: Any = target
-    found = vt.context_scores(subject, path.read_text().strip(), summary, blocks[0], target=wanted, progress=False)
+    text = read_text(path).strip()
+    found = vt.context_scores(subject, text, summary, blocks[0], target=wanted, progress=False)
     said = {"model": subject.name, "context": data, "summary": summary, "target": target, "block": found.block}
-    files = ["context.npz", *_write(context_page(found), out, "tokens", said, 0, "context.png")]
+    made_of = {"model": subject.fingerprint, "data": sha256(text.encode()).hexdigest()}
+    files = ["context.npz", *_write(context_page(found), out, "tokens", said, 0, made_of, "context.png")]
     found.save(out / "context.npz")
     scores = [{"word": word, "score": float(score)} for word, score in zip(found.words, found.scores, strict=True)]
     if as_json:
@@ -175,12 +182,14 @@ def _save(found: tuple[TokenMaps, ...], out: Path) -> list[str]:
     return names
 
 
-def _write(page: Page, out: Path, command: str, said: dict[str, Any], seed: int, picture: str) -> list[str]:
+def _write(
+    page: Page, out: Path, command: str, said: dict[str, Any], seed: int, made_of: dict[str, str], picture: str
+) -> list[str]:
     from vitreous.provenance import replace_file, start_run
     from vitreous.render import to_png
     from vitreous.report import write_report
 
-    with start_run(out, command, said, seeds={"seed": seed}) as run:
+    with start_run(out, command, said, seeds={"seed": seed}, inputs=made_of) as run:
         panels = [panel for section in page.sections for group in section.groups for panel in group.panels]
         replace_file(out / picture, to_png(panels[0], width=10))
         path = write_report(out, page.title, page.sections, run, overview=page.overview)

@@ -126,6 +126,8 @@ def _scores(scores: Any, fixed: Sequence[int]) -> np.ndarray:
     lam = np.asarray(scores, np.float64)
     if lam.ndim != 1 or not np.isfinite(lam).all():
         raise SettingsError("scores are finite and (token,)", given=lam.shape)
+    if outside := [k for k in fixed if not 0 <= k < len(lam)]:
+        raise SettingsError("a fixed word is none of the context", given=outside[0], accepted=f"0 to {len(lam) - 1}")
     if len(lam) - len(set(fixed)) < 2:
         raise SettingsError("a context needs two words that may be taken out", given=f"{len(lam)} tokens")
     return lam

@@ -103,15 +103,15 @@ def perturbation_test(
     `prefix` has no patch of its own to be kept.
     """
     S, x = _checked(maps, pictures), np.asarray(pictures)
-    numbers = np.asarray(tokens)
-    if numbers.shape != S.shape[:2] or numbers.dtype.kind not in "iu":
-        raise SettingsError("one map for each token", given=(numbers.shape, S.shape), accepted="(sample, token)")
+    of = S.shape[2] * S.shape[3]
+    numbers = _tokens(tokens, S, prefix + of)
     for name, some, known in (("kind", kinds, KINDS), ("side", sides, SIDES)):
         if unknown := [one for one in some if one not in known]:
             raise SettingsError(f"unknown {name} of perturbation", given=unknown[0], accepted=known)
     if not 0 < area <= 0.5:
         raise SettingsError("above half, positive and negative patches are the same ones", given=area)
-    of = S.shape[2] * S.shape[3]
+    if of < 3:
+        raise SettingsError("beside a token's own patch there have to be two others", given=S.shape[2:])
     patches = max(1, min(round(area * of), (of - 1) // 2))
     rng = np.random.default_rng(seed)
     spoiled = chosen_patches(S, numbers - prefix, patches, rng)[[SIDES.index(side) for side in sides]]
@@ -138,6 +138,15 @@ def perturbation_test(
         found[1, kind, side, sample, token] = 1 - _cosine(z, before)
     settings = {"area": area, "fill": fill, "deviation": deviation, "seed": seed, "prefix": prefix}
     return PerturbationTest(found[0], found[1], tuple(kinds), tuple(sides), numbers, patches, of, settings)
+
+
+def _tokens(given: Any, S: np.ndarray, count: int) -> np.ndarray:
+    numbers = np.asarray(given)
+    if numbers.shape != S.shape[:2] or numbers.dtype.kind not in "iu":
+        raise SettingsError("one map for each token", given=(numbers.shape, S.shape), accepted="(sample, token)")
+    if wrong := [int(k) for k in (numbers.min(), numbers.max()) if not 0 <= k < count]:
+        raise SettingsError("no such token", given=wrong[0], accepted=f"0 to {count - 1}")
+    return numbers
 
 
 def chosen_patches(S: np.ndarray, own: np.ndarray, patches: int, rng: np.random.Generator) -> np.ndarray:
@@ -223,6 +232,8 @@ def removal_curves(
     if steps is not None and not 1 <= steps <= of:
         raise SettingsError("between one step and one for each patch", given=steps, accepted=f"1 to {of}")
     own = np.full(len(S), -1) if keep is None else np.asarray(keep)
+    if own.shape != S.shape[:1] or own.dtype.kind not in "iu" or own.min() < -1 or own.max() >= of:
+        raise SettingsError("one patch to keep for each map", given=own.tolist(), accepted=f"-1 (none) to {of - 1}")
     orders = [_falling(one.ravel(), mine, rng) for one, mine in zip(S, own, strict=True)]
     shares = np.linspace(0, 1, (steps or of) + 1)
     found = np.empty((len(S), len(shares)))

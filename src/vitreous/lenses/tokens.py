@@ -112,7 +112,7 @@ def token_maps(
     settings["target"] = target if isinstance(target, str) else "weights"
     about = (job.given, subject, found)  # all batches have the same tokens and notes
     made = {b: _finding(*about, b, np.concatenate(rows[b]), frames, settings) for b in job.blocks}
-    return made[blocks[0]] if isinstance(block, int) else tuple(made[b] for b in blocks)
+    return made[blocks[0]] if isinstance(block, int | np.integer) else tuple(made[b] for b in blocks)
 
 
 def _finding(

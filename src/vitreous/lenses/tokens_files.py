@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import io
+from collections.abc import Sequence
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from vitreous.errors import SettingsError
+from vitreous.images.decode import SUFFIXES
 from vitreous.kernels.run_lengths import compress, run_lengths
 from vitreous.provenance import json_bytes, replace_file
 
@@ -21,10 +23,10 @@ UNSEEN = 255  # VOC's number for pixels that do not count
 def save_segments(segments: Segments, folder: str | Path) -> list[Path]:
     """Writes `labels/ID.png`, `segments.json` and `segments.npz`, and gives their paths."""
     folder = Path(folder)
-    labels = segments.labels()
+    labels, names = segments.labels(), label_names(segments.maps.ids)
     written = []
-    for name, found in zip(segments.maps.ids, labels, strict=True):
-        path = folder / "labels" / PurePosixPath(name).with_suffix(".png")
+    for name, found in zip(names, labels, strict=True):
+        path = folder / "labels" / name
         path.parent.mkdir(parents=True, exist_ok=True)
         replace_file(path, label_picture(found))
         written.append(path)
@@ -35,6 +37,17 @@ def save_segments(segments: Segments, folder: str | Path) -> list[Path]:
     np.savez(file, allow_pickle=False, **arrays)
     replace_file(folder / "segments.npz", file.getvalue())
     return [*written, folder / "segments.json", folder / "segments.npz"]
+
+
+def label_names(ids: Sequence[str]) -> list[str]:
+    """A file for each picture: its own name as a PNG, or with .png behind it where two would get the same one."""
+    paths = [PurePosixPath(name) for name in ids]
+    if outside := [name for name, path in zip(ids, paths, strict=True) if path.is_absolute() or ".." in path.parts]:
+        remedy = "give the pictures other ids"
+        raise SettingsError("the id of a picture leads out of the folder", given=outside[0], remedy=remedy)
+    short = [path.with_suffix("") if path.suffix.lower() in SUFFIXES else path for path in paths]
+    chosen = short if len(set(short)) == len(short) else paths
+    return [f"{path}.png" for path in chosen]
 
 
 def label_picture(labels: np.ndarray) -> bytes:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from numbers import Integral
 from typing import Any
@@ -12,11 +12,14 @@ import torch
 from torch import Tensor
 
 from vitreous.axes import Grid, Size
+from vitreous.checks import whole
 from vitreous.errors import SettingsError
 from vitreous.images import ImageSet
 from vitreous.models.subject import Subject, check_subject
 from vitreous.preprocess import Frame
 from vitreous.texts import TextSet
+
+TEXTS = "a text, several, vt.TextSet, or rows of whole numbers"
 
 
 @dataclass(frozen=True)
@@ -33,8 +36,9 @@ class Inputs:
         """Positions of batches of so many samples; the last may be shorter."""
         return (range(first, min(first + count, len(self.ids))) for first in range(0, len(self.ids), count))
 
-    def batches(self, count: int) -> Iterator[tuple[range, Tensor, tuple[Frame, ...] | None]]:
-        for at in self.spans(count):
+    def batches(self, batch_size: int) -> Iterator[tuple[range, Tensor, tuple[Frame, ...] | None]]:
+        whole(1, batch_size=batch_size)
+        for at in self.spans(batch_size):
             yield at, *self.batch(at)
 
 
@@ -66,8 +70,8 @@ def inputs_of(subject: Subject, given: Any, size: int | tuple[int, int] | None =
 def size_of(given: int | tuple[int, int]) -> Size:
     """One number for both sides, or (height, width)."""
     sides: Any = (given, given) if isinstance(given, Integral) else given
-    whole = isinstance(sides, Sequence | np.ndarray) and all(isinstance(n, Integral) for n in sides)
-    if not whole or len(sides) != 2 or min(sides) < 1:
+    plain = isinstance(sides, Sequence | np.ndarray) and all(isinstance(n, Integral) for n in sides)
+    if not plain or len(sides) != 2 or min(sides) < 1:
         raise SettingsError("a size is a number of pixels, or (height, width)", given=given)
     return Size(*map(int, sides))
 
@@ -102,7 +106,16 @@ def token_ids(subject: Subject, given: Any) -> list[list[int]]:
         given = [given]
     if isinstance(given, Sequence) and given and isinstance(given[0], str):
         return [subject.inputs(text)[0].tolist() for text in given]
-    return [[int(token) for token in row] for row in given]
+    if not isinstance(given, Iterable):
+        raise SettingsError("no texts were given", given=given, accepted=TEXTS)
+    return [_row(row) for row in given]
+
+
+def _row(given: Any) -> list[int]:
+    row = np.asarray(given.cpu() if isinstance(given, Tensor) else given)
+    if row.ndim != 1 or (row.size and row.dtype.kind not in "iu"):
+        raise SettingsError("a text is text, or a row of token ids", given=given, accepted=TEXTS)
+    return row.tolist()
 
 
 def check_positions(subject: Subject, length: int) -> None:

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -31,7 +31,7 @@ from vitreous.finding import Finding
 from vitreous.hooks import capture, evaluating
 from vitreous.lenses.tokens import token_maps
 from vitreous.lenses.tokens_inputs import inputs_of
-from vitreous.lenses.tokens_segments import check_clusters, segment
+from vitreous.lenses.tokens_segments import check_clusters, check_threshold, segment
 from vitreous.models.subject import Subject
 
 
@@ -57,8 +57,8 @@ class LearnedWeights(Finding):
 class SelfConsistency:
     """How w is learned; `fit` learns it. The paper's settings, where it states them, are the defaults.
 
-    The first segmentation is that of the sum, into `k` clusters or cut at `threshold`. `redraw` draws new noise in each
-    epoch; without it each picture has one noise for all.
+    The first segmentation is that of the sum, into `k` clusters or cut at `threshold`, from maps followed back in
+    `dtype`. `redraw` draws new noise in each epoch; without it each picture has one noise for all.
 
     >>> learned = vt.SelfConsistency(samples=64).fit(subject, images)
     >>> maps = vt.token_maps(subject, images, target=learned.weights)
@@ -75,11 +75,13 @@ class SelfConsistency:
     shared: bool = False
     redraw: bool = True
     seed: int = 0
+    dtype: Literal["float32", "bfloat16", "float64"] | None = None
 
     def __post_init__(self) -> None:
         whole(1, samples=self.samples, epochs=self.epochs, batch_size=self.batch_size)
         whole(0, seed=self.seed)
         number(above=True, delta=self.delta, lr=self.lr)
+        check_threshold(self.threshold)
 
     def fit(
         self, subject: Subject, images: Any, *, size: int | tuple[int, int] | None = None, progress: bool = True
@@ -92,7 +94,7 @@ class SelfConsistency:
         generator = torch.Generator().manual_seed(self.seed)
         chosen = torch.randperm(len(given.ids), generator=generator)[: self.samples].tolist()
         x = torch.cat([given.batch(range(k, k + 1))[0] for k in chosen])
-        maps = token_maps(subject, x, self.block, progress=progress)
+        maps = token_maps(subject, x, self.block, dtype=self.dtype, progress=progress)
         grids = torch.from_numpy(segment(maps, self.k, self.threshold).grid)
         tokens = len(subject.prefix) + given.grid.patches
         theta = torch.ones(1 if self.shared else tokens, subject.width, device=x.device, requires_grad=True)

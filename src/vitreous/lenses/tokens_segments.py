@@ -157,9 +157,11 @@ def segment(
         raise SettingsError("token maps are segmented", given=type(maps), remedy="vt.token_maps(subject, images)")
     if maps.grid is None:
         raise SettingsError("texts have no pixels to segment", given=maps)
+    if not len(maps):
+        raise SettingsError("no pictures were given", given=maps)
     if len(maps.patches) < 2:
         raise SettingsError("at least two patch tokens are needed", given=maps.tokens, remedy='tokens="all"')
-    _check_threshold(threshold)
+    check_threshold(threshold)
     trees = tuple(_tree(one.reshape(len(one), -1), linkage) for one in _scaled(maps, scale))
     settings = {"k": k, "threshold": None if k else threshold, "linkage": linkage, "scale": scale, "weigh": weigh}
     return Segments(maps, trees, _cut(trees, k, None if k else threshold, len(maps.patches)), settings)
@@ -219,11 +221,11 @@ def _cut(trees: tuple[np.ndarray, ...], k: int | None, threshold: float | None, 
     if k is not None:
         check_clusters(k, tokens)
         return np.stack([_in_order(fcluster(tree, k, "maxclust")) for tree in trees])
-    share = _check_threshold(threshold)
+    share = check_threshold(threshold)
     return np.stack([_in_order(fcluster(tree, share * tree[:, 2].max(), "distance")) for tree in trees])
 
 
-def _check_threshold(threshold: Any) -> float:
+def check_threshold(threshold: Any) -> float:
     if not is_number(threshold) or not 0 <= threshold <= 1:
         raise SettingsError("threshold is a share of the tree's height", given=threshold, accepted="0 to 1")
     return float(threshold)

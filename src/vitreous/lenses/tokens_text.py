@@ -12,11 +12,15 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 
+from vitreous.attention import tap
+from vitreous.checks import is_number
 from vitreous.errors import ModelError, SettingsError
 from vitreous.finding import Finding, heat
+from vitreous.hooks import evaluating
 from vitreous.lenses.tokens import Target, token_maps
-from vitreous.lenses.tokens_inputs import check_positions, token_ids
+from vitreous.lenses.tokens_inputs import check_positions, inputs_of, token_ids
 from vitreous.models.subject import Subject, check_subject
 from vitreous.provenance import json_bytes, replace_file
 
@@ -24,7 +28,7 @@ from vitreous.provenance import json_bytes, replace_file
 @dataclass(frozen=True, eq=False)
 class ContextScores(Finding):
     """`scores` float32 (context token,) are λ of eq. 13, `words` the tokens as text; `rows` (summary token, context
-    token) is what the mean is taken of.
+    token) is what the mean is taken of; `notes` say what is to be kept in mind.
     """
 
     scores: np.ndarray
@@ -33,6 +37,7 @@ class ContextScores(Finding):
     summary: tuple[str, ...]
     block: int
     settings: Mapping[str, Any]
+    notes: tuple[str, ...] = ()
 
     def __len__(self) -> int:
         return len(self.scores)
@@ -49,7 +54,7 @@ class ContextScores(Finding):
 
     def top(self, share: float) -> np.ndarray:
         """Positions of the highest-scored share of the context, in order; at least one."""
-        if not 0 < share <= 1:
+        if not is_number(share) or not 0 < share <= 1:
             raise SettingsError("share is above 0 and at most 1", given=share)
         count = max(1, round(share * len(self.scores)))
         return np.sort(np.argsort(-self.scores, kind="stable")[:count])
@@ -57,7 +62,8 @@ class ContextScores(Finding):
     def save(self, path: str | Path) -> None:
         """One npz: scores, rows, the tokens of both texts, and what made them as JSON; no pickles."""
         path, file = Path(path), io.BytesIO()
-        about = np.frombuffer(json_bytes({"block": self.block, "settings": dict(self.settings)}), np.uint8)
+        said = {"block": self.block, "settings": dict(self.settings), "notes": list(self.notes)}
+        about = np.frombuffer(json_bytes(said), np.uint8)
         texts = {"words": np.array(self.words), "summary": np.array(self.summary)}
         np.savez(file, allow_pickle=False, scores=self.scores, rows=self.rows, about=about, **texts)
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -90,13 +96,27 @@ def context_scores(
     ids = [*before, *between, *after]
     check_positions(subject, len(ids))
     first = len(before) + len(between)
+    block = subject.block_number(block)
+    _refuse_looking_ahead(subject, ids)
     maps = token_maps(subject, [ids], block, range(first, len(ids)), target, own="keep", progress=progress)
-    if not np.allclose(np.triu(maps.scores[0], first + 1), 0):
-        raise ModelError(f"{subject.name} is not causal: its tokens look ahead", given=subject.family.name)
     rows = maps.scores[0, :, : len(before)]
     settings = {**maps.settings, "separator": separator if isinstance(separator, str) else list(separator)}
     words, said = words_of(subject, before), words_of(subject, after)
-    return ContextScores(rows.mean(0), words, rows, said, maps.block, settings)
+    return ContextScores(rows.mean(0), words, rows, said, maps.block, settings, maps.notes)
+
+
+def _refuse_looking_ahead(subject: Subject, ids: list[int]) -> None:
+    """Scores would not tell: where a model is normalised at its end, those of the sum may all be 0."""
+    ahead: list[bool] = []
+
+    def see(A: torch.Tensor) -> None:
+        ahead.append(bool(A.triu(1).any()))
+
+    x, _ = inputs_of(subject, [ids]).batch(range(1))
+    with evaluating(subject.module), torch.no_grad(), tap(subject, dict.fromkeys(range(subject.depth), see)):
+        subject(x)
+    if any(ahead):
+        raise ModelError(f"{subject.name} is not causal: its tokens look ahead", given=subject.family.name)
 
 
 def _ids(subject: Subject, *texts: str | Sequence[int]) -> list[list[int]]:
@@ -105,8 +125,9 @@ def _ids(subject: Subject, *texts: str | Sequence[int]) -> list[list[int]]:
     opening = {} if config is None else {config.to_dict().get("bos_token_id")}
     found = []
     for k, text in enumerate(texts):
-        (ids,) = token_ids(subject, text if isinstance(text, str) else [text]) if len(text) else ([],)
-        found.append(ids[1:] if k and isinstance(text, str) and ids and ids[0] in opening else ids)
+        words = isinstance(text, str)
+        (ids,) = [[]] if words and not text else token_ids(subject, text if words else [text])
+        found.append(ids[1:] if k and words and ids and ids[0] in opening else ids)
     if not found[0] or not found[2]:
         raise SettingsError("a context and a summary of at least one token each", given=(texts[0], texts[2]))
     return found

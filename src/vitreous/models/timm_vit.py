@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from vitreous.axes import Grid, Size
+from vitreous.errors import SettingsError
 from vitreous.models.family import Family
 from vitreous.models.site import Site
 
@@ -14,7 +15,28 @@ if TYPE_CHECKING:
 
 
 def _grid(root: nn.Module, size: Size, block: str) -> Grid:  # noqa: ARG001
-    return Grid(*root.patch_embed.dynamic_feat_size(tuple(size)))  # type: ignore[union-attr, operator]
+    embed: Any = root.patch_embed
+    _refuse_size(embed, size)
+    return Grid(*embed.dynamic_feat_size(tuple(size)))
+
+
+def _refuse_size(embed: Any, size: Size) -> None:
+    """What timm would say by an assertion, in the middle of a forward pass."""
+    if embed.img_size is None or tuple(size) == tuple(embed.img_size) or min(size) < min(embed.patch_size):
+        return
+    if embed.strict_img_size:
+        raise SettingsError(
+            "this model takes pictures of one size",
+            given=tuple(size),
+            accepted=str(tuple(embed.img_size)),
+            remedy="load it with dynamic_img_size=True",
+        )
+    if not embed.dynamic_img_pad and any(n % p for n, p in zip(size, embed.patch_size, strict=True)):
+        raise SettingsError(
+            "sides of pictures are whole numbers of patches",
+            given=tuple(size),
+            accepted=f"{embed.patch_size} pixels each",
+        )
 
 
 TIMM_VIT = Family(

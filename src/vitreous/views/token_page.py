@@ -61,8 +61,8 @@ def text_page(found: Sequence[TokenMaps], words: Sequence[Sequence[str]]) -> Pag
     groups = []
     for k, said in enumerate(words):
         there = [place for place, token in enumerate(one.tokens) if token < len(said)]
-        chosen = [there[i] for i in np.unique(np.linspace(0, len(there) - 1, SAID + 1).round().astype(int))][-SAID:]
-        panels = tuple(_coloured(each, said, k, chosen) for each in found)
+        steps = np.unique(np.linspace(0, len(there) - 1, SAID + 1).round().astype(int)) if there else ()
+        panels = tuple(_coloured(each, said, k, [there[i] for i in steps][-SAID:]) for each in found)
         groups.append(Group(one.ids[k], panels))
     sentence = "The redder a word, the more it counts for the token that is named under the text."
     section = Section("maps", "What tokens stand for", sentence, tuple(groups), "Maps")
@@ -78,6 +78,8 @@ def _coloured(found: TokenMaps, words: Sequence[str], sample: int, places: Seque
         alt = f"words coloured by how much they count for token {token}, {words[token].strip()}"
         picture = text_picture(words, found.maps[sample, place, : len(words)])
         tiles.append(Tile(picture, alt, f"token {token}: {words[token].strip()}"))
+    if not tiles:
+        tiles = [Tile(text_picture(words, np.zeros(len(words))), "the words", "too short for the tokens asked for")]
     return Pictures(f"after block {found.block}", tuple(tiles), 1)
 
 
@@ -117,13 +119,15 @@ def context_page(found: ContextScores) -> Page:
     model = Member(str(found.settings["subject"]), f"block {found.block}", 0)
     best = ", ".join(found.words[k].strip() for k in np.argsort(-found.scores)[:5])
     said = Statement(f"Most counts: {best}.", "context")
-    overview = Overview("Which words a summary rests on.", summary, (model,), numbers, (said,), kind="context")
+    notes = tuple(Statement(note, "context") for note in found.notes)
+    overview = Overview("Which words a summary rests on.", summary, (model,), numbers, (said, *notes), kind="context")
     return Page("Context", overview, (section,))
 
 
 def _overview(found: TokenMaps, lede: str, numbers: tuple[Fact, ...], section: str, first: str) -> Overview:
     settings = found.settings
-    about = f"{settings['target']}, {settings['order']} order, own entry: {settings['own']}"
+    how = f"{settings['target']}, {settings['order']} order" if "target" in settings else settings["method"]
+    about = f"{how}, own entry: {settings['own']}"
     said = tuple(Statement(text, section) for text in (first, *found.notes))
     model = Member(str(settings["subject"]), about, 0)
     counted = f"{len(found)} {'texts' if found.grid is None else 'pictures'}"
