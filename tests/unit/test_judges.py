@@ -167,6 +167,15 @@ def test_being_told_to_slow_down_costs_no_try(server):
         compare(judge(server, patience=600))
 
 
+@pytest.mark.parametrize("soon", ["0", "-5", "nan", "Wed, 21 Oct 2015 07:28:00 GMT"])
+def test_a_server_that_always_says_slow_down_is_given_up_on(server, soon):
+    """It is never told to wait, and no try is ever used up."""
+    server.script.extend([(429, {"Retry-After": soon})] * 100)
+    with pytest.raises(vt.JudgeError, match="does not answer: status 429"):
+        compare(judge(server, backoff=0, patience=1))
+    assert 2 < len(server.asked) < 50
+
+
 @pytest.mark.parametrize(
     ("status", "remedy"), [(400, "options="), (401, "check the key in EYES"), (404, "ends before")]
 )
