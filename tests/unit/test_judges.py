@@ -373,6 +373,19 @@ def test_a_torn_journal_is_mended_and_a_foreign_file_left_alone(tmp_path):
         Journal(path)
 
 
+@pytest.mark.skipif(sys.platform == "win32", reason="has no such locks")
+def test_a_second_run_does_not_write_into_a_journal(tmp_path):
+    """Both would pay for the same answers, and write over each other's lines."""
+    path = tmp_path / "j.jsonl"
+    with Journal(path) as journal:
+        journal.add("k1", Judgement("A", "answered"))
+        with pytest.raises(vt.StoreError, match=r"another run writes into this journal(.*\n)*.*wait until it ends"):
+            Journal(path)
+        journal.add("k2", Judgement("B", "answered"))
+    with Journal(path) as journal:
+        assert len(journal) == 2
+
+
 # -- grids
 
 
