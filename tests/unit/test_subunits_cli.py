@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import sys
 import threading
 from pathlib import Path
@@ -106,6 +107,27 @@ def test_towers_of_hugging_face_are_read_from_a_folder(tmp_path):
         open_towers(f"hf:{tmp_path / 'nothing'}", "cpu")
 
 
+def test_a_word_has_one_vector_whatever_stands_beside_it(tmp_path):
+    """SigLIP has no mask for padding: it reads the last place, wherever a longer text in the batch puts it."""
+    from tokenizers import Tokenizer, models, pre_tokenizers
+    from transformers import PreTrainedTokenizerFast, SiglipConfig, SiglipImageProcessor, SiglipModel, SiglipProcessor
+
+    words = Tokenizer(models.WordLevel({"</s>": 0, "ring": 1, "big": 2, "star": 3}, unk_token="</s>"))
+    words.pre_tokenizer = pre_tokenizers.Whitespace()
+    ends = {"pad_token": "</s>", "eos_token": "</s>", "model_input_names": ["input_ids"]}
+    small = {"hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2}
+    text = {**small, "vocab_size": 4, "max_position_embeddings": 8, "projection_size": 16}
+    text |= dict.fromkeys(("pad_token_id", "bos_token_id", "eos_token_id"), 0)
+    seen = {**small, "image_size": 32, "patch_size": 16}
+    SiglipModel(SiglipConfig(text_config=text, vision_config=seen)).save_pretrained(tmp_path)
+    processor = SiglipImageProcessor(size={"height": 32, "width": 32})
+    SiglipProcessor(processor, PreTrainedTokenizerFast(tokenizer_object=words, **ends)).save_pretrained(tmp_path)
+    towers = open_towers(f"hf:{tmp_path}", "cpu")
+    with torch.no_grad():
+        alone, beside = towers.text(["ring"]), towers.text(["ring", "big big star"])
+    torch.testing.assert_close(alone[0], beside[0])
+
+
 def test_steering_draws_before_and_after(folder, labels, tmp_path):
     word = next(name for name in vt.Labels.load(labels).names if name)
     reads = ["--towers", "bundled", "--vocabulary", folder / "words.txt"]
@@ -129,6 +151,11 @@ def test_the_coherence_judge_ranks_units_and_subunits(folder):
     assert "coherence judge" in said and "LLM Rank" not in said
     assert all(name in said for name in ("units", "sub-units", "any pictures"))
     assert "one kind of judge" in refused("judge", MODEL, DATA, *given)
+    judged = ["--pairs", "5", "--embedding", "bundled:scenes-contrast"]
+    shutil.copytree(folder / "split", folder / "again" / "split")
+    both = run("judge", MODEL, DATA, *given[:2], "--subunits", folder / "again" / "split", *judged)
+    assert all(f"sub-units of {one / 'split'}" in both for one in (folder, folder / "again"))  # not one of two
+    assert "named twice" in refused("judge", MODEL, DATA, *given[:2], *given[:2], *judged)
     assert "MODEL@ADDRESS" in refused("judge", MODEL, DATA, *given, "--endpoint", "http://localhost:1/v1")
 
 

@@ -292,12 +292,17 @@ def _tops(subject: Subject, images: ImageSet, folders: list[Path], seed: int, pr
 
     if len(images) < SHOWN:
         raise SettingsError("a unit is judged by nine pictures", given=f"{len(images)} pictures")
+    findings = [vt.Disentanglement.load(folder) for folder in folders]
+    if len({finding.site for finding in findings}) > 1:
+        raise SettingsError("sub-units of one layer are compared", given=[finding.site for finding in findings])
+    same = len({folder.name for folder in folders}) < len(folders)
     tops: dict[str, np.ndarray] = {}
-    for folder in folders:
-        finding = vt.Disentanglement.load(folder)
+    for folder, finding in zip(folders, findings, strict=True):
         strongest = strongest_in_pictures(finding, subject, images, progress=progress)
         tops.setdefault("units", vt.top_pictures(strongest.units, progress=False))
-        name = "sub-units" if len(folders) == 1 else f"sub-units of {folder.name}"
+        name = "sub-units" if len(folders) == 1 else f"sub-units of {folder if same else folder.name}"
+        if name in tops:
+            raise SettingsError("one folder of sub-units is named twice", given=str(folder))
         tops[name] = vt.top_pictures(strongest.subunits[:, ~finding.dead], progress=False)
     rng = np.random.default_rng(seed)
     tops["any pictures"] = np.stack([rng.permutation(len(images))[:SHOWN] for _ in range(ANY)])
