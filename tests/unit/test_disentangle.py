@@ -604,6 +604,10 @@ def test_the_command_splits_pictures_and_stores_alike(tmp_path):
     images = vt.scenes(20, size=64, seed=2)
     vt.record(subject, images, "blocks.-1.mlp.hidden", tmp_path / "store", dtype="float32", progress=False)
     assert run(str(tmp_path / "store"), "--out", str(tmp_path / "b"), "--tokens", "6", *few) == found
+    other = ("--tokens", "6", "--selection", "eom", "--min-samples", "2")
+    run(str(tmp_path / "store"), "--out", str(tmp_path / "e"), *other, *few)
+    settings = vt.Disentanglement.load(tmp_path / "e").settings
+    assert (settings["selection"], settings["min_samples"]) == ("eom", 2)
     refused = CliRunner().invoke(
         app, ["disentangle", "bundled:scenes-mae", "scenes:4", "--out", str(tmp_path / "c"), "--units", "999"]
     )

@@ -92,8 +92,10 @@ def test_subunits_of_different_units_that_say_the_same_are_found(layer):
     assert sum(map(len, groups)) == (correlation.max(0) > 0.95).sum()
     assert [len(ids) for ids in groups] == sorted((len(ids) for ids in groups), reverse=True)
     assert len(finding.duplicates(x, 0.9999)) < len(finding)
-    with pytest.raises(vt.SettingsError, match="duplicates are found on two inputs or more"):
+    with pytest.raises(vt.SettingsError, match="duplicates are found on two finite inputs or more"):
         finding.duplicates(x[:1])
+    with pytest.raises(vt.SettingsError, match="two finite inputs"):  # none is no answer
+        finding.duplicates(np.where(x > 1, np.nan, x))
     with pytest.raises(vt.SettingsError, match="at a threshold between 0 and 1"):
         finding.duplicates(x, "0.9")
     with pytest.raises(vt.SettingsError, match="sub-units are whole numbers"):
