@@ -10,12 +10,16 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import timm
 import torch
 from typer.testing import CliRunner
 
 import vitreous as vt
 from vitreous.cli import app
+from vitreous.subunits.pooled import strongest_in_pictures
 from vitreous.towers import open_towers
+from vitreous.views.patches import patch_box
+from vitreous.views.subunits import SplitPictures
 
 sys.path.insert(0, str(Path(__file__).parent))
 from judge_server import JudgeServer
@@ -65,6 +69,35 @@ def test_a_page_shows_units_and_subunits(folder):
         assert f"Unit {unit}" in page
         for at in range(len(finding.subunits(unit)) if len(finding.subunits(unit)) < 12 else 0):
             assert f"unit {unit}, sub-unit {at}" in page
+
+
+@pytest.mark.parametrize(("site", "ahead"), [("patch_embed.proj", 0), ("blocks.0.mlp.out", 1)])
+def test_frames_stand_where_a_layer_looks(site, ahead):
+    """The class token stands before the patches in blocks alone."""
+    subject, images = vt.load(MODEL, device="cpu"), vt.scenes(12, size=64, seed=3)
+    asked = {"units": [0, 1], "top_k": 200, "min_cluster_size": 20, "tokens_per_image": 20, "progress": False}
+    split = pictures_of(vt.disentangle(subject, images, site, **asked), subject, images)
+    places = split.strongest.unit_places[:, 0]
+    best = int(np.argmax(split.strongest.units[:, 0]))
+    tile = split.unit_tiles(0)[0]
+    where = patch_box(int(places[best]) - ahead, subject.grid(), tile.image.shape)
+    assert tile.boxes == ((where,) if places[best] >= ahead else ())
+
+
+def test_frames_are_as_large_as_the_patches_of_a_stage_and_there_are_none_in_a_head():
+    module = timm.create_model("convnext_atto", depths=(1, 1, 1, 1), dims=(8, 8, 16, 16), num_classes=4).eval()
+    subject = vt.wrap(module, preprocess=vt.Preprocess(size=vt.Size(64, 64), resize=64))
+    images = vt.scenes(12, size=64, seed=3)
+    asked = {"units": [0, 1], "top_k": 12, "min_cluster_size": 4, "tokens_per_image": "all", "progress": False}
+    for site, side in (("blocks.0.mlp.out", 4), ("blocks.-1.mlp.out", 32), ("head.fc", None)):
+        split = pictures_of(vt.disentangle(subject, images, site, **asked), subject, images)
+        boxes = [box for tile in split.unit_tiles(0) for box in tile.boxes]
+        assert {box.x1 - box.x0 for box in boxes} == (set() if side is None else {side})
+
+
+def pictures_of(finding, subject, images) -> SplitPictures:
+    seen = strongest_in_pictures(finding, subject, images, progress=False)
+    return SplitPictures(finding, subject, images, seen, None, 0.95)
 
 
 def test_labels_are_one_for_each_subunit(folder, labels):

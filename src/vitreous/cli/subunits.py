@@ -121,6 +121,8 @@ def steer(
     import vitreous as vt
     from vitreous.provenance import replace_file
     from vitreous.render import to_png
+    from vitreous.subunits.applied import layer_of
+    from vitreous.subunits.layers import grid_at
     from vitreous.views.steering import steering_card
 
     with plain_errors():
@@ -137,7 +139,9 @@ def steer(
         with vt.steer(subject, finding, **asked) as steering:
             after = says(x)
         names = names or [f"class {k}" for k in range(before.shape[-1])]
-        card = steering_card(steering, _as_seen(subject, chosen), subject.grid() or (1, 1), before, after, names)
+        seen = steering.places.shape[1]
+        grid = grid_at(subject, layer_of(finding, subject), seen) or (1, seen - steering.prefix)
+        card = steering_card(steering, _as_seen(subject, chosen), grid, before, after, names)
         out.parent.mkdir(parents=True, exist_ok=True)
         replace_file(out, to_png(card))
     moved = int((before.argmax(1) != after.argmax(1)).sum())
