@@ -65,7 +65,8 @@ def strongest_in_pictures(
             of_units = of_subunits.new_zeros(*rows.shape[:2], len(finding.units)).index_add_(2, owner, of_subunits)
             kept = rows[:, rng.permutation(rows.shape[1])[:each]].flatten(0, 1)
             parts.append((*_pooled(of_units), *_pooled(of_subunits), kept.cpu().numpy()))
-    return Strongest(*(np.concatenate(part) for part in zip(*parts, strict=True)), positions=rows.shape[1])
+    units, unit_places, subunits, subunit_places, inputs = (np.concatenate(part) for part in zip(*parts, strict=True))
+    return Strongest(units, unit_places, subunits, subunit_places, inputs, rows.shape[1])
 
 
 def _pooled(values: Tensor) -> tuple[np.ndarray, np.ndarray]:
