@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from vitreous.errors import ModelError, StoreError
+from vitreous.errors import ModelError, SettingsError, StoreError
 from vitreous.lenses.disentangle_finding import Disentanglement
 from vitreous.models.subject import Subject
 from vitreous.preprocess import Preprocess
@@ -44,6 +44,9 @@ class DisentangledModel:
     def __init__(self, subject: Subject, findings: Sequence[Disentanglement]) -> None:
         object.__setattr__(self, "subject", subject)
         object.__setattr__(self, "findings", tuple(findings))
+        sites = [finding.site for finding in self.findings]
+        if len(set(sites)) < len(sites):
+            raise SettingsError("a layer has one set of sub-units", given=sites)
         for finding in self.findings:  # refuses sub-units of other weights
             self._at_hand(finding)
 
@@ -90,22 +93,37 @@ class DisentangledModel:
     @classmethod
     def from_pretrained(cls, folder: str | Path, *, module: nn.Module | None = None) -> DisentangledModel:
         """What `save_pretrained` wrote. A class of your own needs its `module`; the weights come from the folder."""
-        from safetensors.torch import load_model
-
         folder = Path(folder)
         try:
             about = json.loads((folder / ABOUT).read_bytes())
             if (about["format"], about["version"]) != (FORMAT, VERSION):
                 raise KeyError(f"{about['format']} {about['version']}")
+            if missing := {"model", "source", "preprocess", "findings"} - set(about):
+                raise KeyError(f"no {', '.join(sorted(missing))}")
         except (OSError, ValueError, LookupError, TypeError) as error:
             raise StoreError("no disentangled model here", given=str(folder), remedy="save_pretrained again") from error
         if module is not None:
-            load_model(module, str(folder / WEIGHTS))
+            _fill(module, folder / WEIGHTS)
             subject = wrap(module.eval(), name=about["model"], preprocess=_steps(about["preprocess"]))
         else:
             subject = _loaded(folder, about)
         findings = [Disentanglement.load(folder / FOLDER / str(n)) for n in range(about["findings"])]
         return cls(subject, findings)
+
+
+def _fill(module: nn.Module, file: Path) -> None:
+    """The weights of a file into a module of the same class and sizes."""
+    from safetensors import SafetensorError
+    from safetensors.torch import load_model
+
+    try:
+        load_model(module, str(file))
+    except FileNotFoundError as error:
+        raise StoreError("no weights here", given=str(file), remedy="save_pretrained again") from error
+    except SafetensorError as error:
+        raise StoreError(f"not weights that we can read: {error}", given=str(file)) from error
+    except RuntimeError as error:  # PyTorch's, with the names that do not fit
+        raise ModelError(f"the module is not the one that was saved: {error}", given=type(module).__name__) from error
 
 
 def _loaded(folder: Path, about: dict[str, Any]) -> Subject:
@@ -115,7 +133,9 @@ def _loaded(folder: Path, about: dict[str, Any]) -> Subject:
         return wrap(found.root, name=name, preprocess=steps or found.preprocess, tokenizer=found.tokenizer)
     source = name.partition(":")[0]
     if source == "bundled":
-        return load(name, device="cpu")
+        found = load(name, device="cpu")
+        _fill(found.root, folder / WEIGHTS)  # perhaps trained further
+        return wrap(found.root, name=name, preprocess=steps)
     if source in ("timm", "torchvision"):
         found = load(name, weights=folder / WEIGHTS, device="cpu")
         return wrap(found.root, name=name, preprocess=steps)

@@ -231,6 +231,12 @@ class _Finder:
 
     def find(self, wanted: Concept | Sequence[Concept] | np.ndarray, factor: float) -> tuple[np.ndarray, list[Match]]:
         """int64 (sub-unit,), each once, and what the texts were taken to mean."""
+        if isinstance(wanted, tuple) and len(wanted) == 2 and all(isinstance(n, int | np.integer) for n in wanted):
+            raise SettingsError(
+                "two numbers in round brackets may be two sub-units, or a unit and which of its sub-units",
+                given=wanted,
+                accepted=f"{list(wanted)} or [{wanted}]",
+            )
         items: list[Any] = list(wanted) if isinstance(wanted, Iterable) and not isinstance(wanted, str) else [wanted]
         matches = [self._match(item, factor) for item in items if isinstance(item, str)]
         numbers = [self._number(item) for item in items if not isinstance(item, str)]

@@ -73,7 +73,7 @@ def _hugging_face(folder: str, device: str) -> Towers:
         return found if isinstance(found, torch.Tensor) else found.pooler_output
 
     def text(words: list[str]) -> Tensor:
-        given = processor(text=words, padding=True, return_tensors="pt").to(model.device)
+        given = processor(text=words, return_tensors="pt", **_padding(model.config)).to(model.device)
         return features(model.get_text_features(**given))
 
     def image(pictures: list[Any]) -> Tensor:
@@ -85,3 +85,11 @@ def _hugging_face(folder: str, device: str) -> Towers:
         return (a @ b.T).cpu().numpy()
 
     return Towers(image, text, fit)
+
+
+def _padding(config: Any) -> dict[str, Any]:
+    """SigLIP reads the last place of a text and masks none: it wants the length that it was trained with. Padded to the
+    longest of a batch, the same word would have another vector beside other words."""
+    if not config.model_type.startswith("siglip"):
+        return {"padding": True}
+    return {"padding": "max_length", "max_length": config.text_config.max_position_embeddings}

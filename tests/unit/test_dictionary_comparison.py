@@ -467,23 +467,47 @@ def test_rows_are_saved_at_the_same_time(compared, tmp_path, monkeypatch):
         ({"evaluate": vt.TextSet.from_ids([[1, 2]] * 12)}, "small takes image"),
         ({"expansion": 1}, "expansion is more than 1"),
         ({"expansion": "8"}, "expansion is more than 1"),
-        ({"steps": 0}, "steps is 1 or more"),
-        ({"steps": 2.5}, "steps is 1 or more, a whole number"),
-        ({"learning_rate": 0.0}, "learning_rate is above 0"),
+        ({"expansion": float("inf")}, "expansion is more than 1"),
+        ({"steps": 0}, r"steps is a whole number[\s\S]*from 1 on"),
+        ({"steps": 2.5}, "steps is a whole number"),
+        ({"learning_rate": 0.0}, r"learning_rate is a number[\s\S]*above 0"),
         ({"sweep": "all"}, "no such sweep"),
-        ({"sweep_steps": 0}, "sweep_steps is 1 or more"),
+        ({"sweep_steps": 0}, "sweep_steps is a whole number"),
         ({"accuracy": "zero-shot"}, "no such way to read the model"),
-        ({"top": 1}, "MS-Score looks at two samples or more"),
+        ({"top": 1}, r"top is a whole number[\s\S]*from 2 on"),
         ({"seeds": ()}, "seeds are whole numbers"),
         ({"seeds": (-1,)}, "seeds are whole numbers"),
         ({"judge": np.ones((3, 4))}, r"floats \(10, channel\)"),
         ({"k": 99}, "k is between 1 and the number of units, 32"),
+        ({"k": 0}, "k is a whole number"),
+        ({"top_k": 0}, "top_k is a whole number"),
+        ({"min_cluster_size": 1}, r"min_cluster_size is a whole number[\s\S]*from 2 on"),
+        ({"tokens": 0}, "tokens is a whole number"),
+        ({"tokens": "some"}, "tokens is a whole number"),
         ({"tokens": 99}, "tokens"),
     ],
 )
 def test_what_cannot_be_done_is_refused(change, message):
     with pytest.raises(vt.VitreousError, match=message):
         vt.compare_dictionaries(model(), some_pictures(), SITE, **{**QUICK, "methods": ["topk"], **change})
+
+
+@pytest.mark.parametrize("wrong", [{"accuracy": "head"}, {"k": 99}, {"seeds": (-1,)}, {"top_k": 0}])
+def test_a_refusal_does_not_keep_the_folder(tmp_path, wrong):
+    """Who follows its remedy comes with other arguments, and nothing was made for the first."""
+    subject, images = model(classes=0), some_pictures()
+    asked = {**QUICK, "methods": ["backbone"], "out": tmp_path / "out"}
+    with pytest.raises(SettingsError):
+        vt.compare_dictionaries(subject, images, SITE, **{**asked, **wrong})
+    assert len(vt.compare_dictionaries(subject, images, SITE, **asked).rows) == 1
+
+
+def test_numbers_of_numpy_are_numbers(tmp_path):
+    asked = {"methods": ["backbone"], "steps": np.int64(9), "expansion": np.float64(4), "seeds": np.arange(2)}
+    found = vt.compare_dictionaries(model(), some_pictures(), SITE, **{**QUICK, **asked, "out": tmp_path / "out"})
+    assert type(found.settings["steps"]) is int and found.rows[0].seed == 0
+    again = vt.DictionaryComparison.load(tmp_path / "out")
+    assert again.settings["steps"] == 9
 
 
 def test_bare_modules_and_unknown_numbers_are_refused(compared):

@@ -332,13 +332,26 @@ def test_activations_that_are_not_finite_are_refused_with_their_row():
         ({"batch_size": 101}, "100 rows do not fill one batch of 101"),
         ({"expansion": 0.5}, "expansion is 1 or more"),
         ({"k": 9}, "k is between 1 and the number of units, 8"),
-        ({"k": 0}, "k is between 1 and the number of units, 8"),
-        ({"epochs": 0}, "epochs and batch_size are 1 or more"),
-        ({"learning_rate": 0}, "learning_rate is above 0"),
-        ({"dead_weight": -1}, "dead_weight not below"),
+        ({"k": 0}, r"k is a whole number[\s\S]*from 1 on"),
+        ({"k": 2.5}, "k is a whole number"),
+        ({"k": True}, "k is a whole number"),
+        ({"epochs": 0}, r"epochs is a whole number[\s\S]*from 1 on"),
+        ({"epochs": 1.5}, "epochs is a whole number"),
+        ({"batch_size": "64"}, "batch_size is a whole number"),
+        ({"expansion": float("inf")}, "expansion is a number"),
+        ({"expansion": "2"}, "expansion is a number"),
+        ({"seed": None}, "seed is a whole number"),
+        ({"learning_rate": 0}, r"learning_rate is a number[\s\S]*above 0"),
+        ({"learning_rate": "fast"}, "learning_rate is a number"),
+        ({"dead_weight": -1}, r"dead_weight is a number[\s\S]*from 0 on"),
+        ({"device": "gpu"}, "no such device"),
+        ({"auxiliary": -1}, "auxiliary is a number"),
+        ({"patience": 1.5}, "patience is a whole number"),
         ({"penalty": 0.1}, "asked for by k, not by penalty"),
         ({"kind": "vanilla", "k": 2}, "asked for by penalty, not by k"),
-        ({"kind": "vanilla", "k": None, "penalty": -1}, "a penalty is not negative"),
+        ({"kind": "vanilla", "k": None, "penalty": -1}, "penalty is a number"),
+        ({"kind": "vanilla", "k": None, "penalty": "much"}, "penalty is a number"),
+        ({"kind": "archetypal", "delta": float("nan")}, "delta is a number"),
         ({"bandwidth": 0.1}, "has no option 'bandwidth'"),
         ({"kind": "jumprelu", "k": None, "bandwidth": 0}, "bandwidth and threshold are above 0"),
         ({"kind": "matryoshka", "shares": (0.5, 0.25)}, "shares grow from above 0 to 1"),
@@ -353,7 +366,21 @@ def test_settings_that_mean_nothing_are_refused(settings, message):
         vt.train_dictionary(noise(100, 4), **{**QUICK, "k": 2, **settings})
 
 
+def test_numbers_of_numpy_are_numbers(tmp_path):
+    """They were refused at the very end, when the dictionary was made."""
+    x = noise(100, 4)
+    asked = {"k": 2, "epochs": 1, "batch_size": 20, "expansion": 2, "seed": 3, "learning_rate": 0.5}
+    given = {name: np.float64(value) if name == "learning_rate" else np.int64(value) for name, value in asked.items()}
+    plain, found = (vt.train_dictionary(x, progress=False, **one) for one in (asked, given))
+    assert found.config == plain.config and type(found.config.k) is int
+    found.save(tmp_path)
+    for name, weight in plain.weights.items():
+        assert torch.equal(vt.Dictionary.load(tmp_path).weights[name], weight)
+
+
 def test_activations_that_are_no_rows_are_refused():
+    with pytest.raises(vt.SettingsError, match=r"an array, a tensor or a site of a store[\s\S]*list"):
+        vt.train_dictionary(noise(100, 4).tolist(), k=2, **QUICK)
     with pytest.raises(vt.SettingsError, match=r"are \(row, channel\)"):
         vt.train_dictionary(noise(100), k=2, **QUICK)
     with pytest.raises(vt.SettingsError, match="floating point"):

@@ -306,6 +306,40 @@ def test_a_run_that_was_killed_goes_on_and_ends_with_the_same_bytes(tiny, pictur
         vt.disentangle(tiny, pictures, out=tmp_path / "cut", **settings(units=range(8), top_k=50))
 
 
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"top_k": 121}, "top_k is more than there are instances"),
+        ({"tokens_per_image": 99}, "more tokens a sample asked for than there are"),
+        ({"min_samples": 61}, "min_samples is more than there are points"),
+    ],
+)
+def test_a_refusal_does_not_keep_the_folder(tiny, pictures, tmp_path, wrong, message):
+    """Who follows its remedy comes with other arguments, and rows that were drawn for the first are not taken."""
+    with pytest.raises(vt.SettingsError, match=message):
+        vt.disentangle(tiny, pictures, out=tmp_path / "again", **settings(**wrong))
+    found = vt.disentangle(tiny, pictures, out=tmp_path / "again", **settings(seed=5))
+    same(found, vt.disentangle(tiny, pictures, **settings(seed=5)))
+    assert sorted(path.name for path in (tmp_path / "again").iterdir()) == [
+        "asked.json",
+        "disentanglement.json",
+        "disentanglement.safetensors",
+    ]
+
+
+def test_a_refusal_does_not_take_the_folder_from_a_run_that_goes_on(tiny, pictures, tmp_path, monkeypatch):
+    def die(*_):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(Work, "write", die)
+        vt.disentangle(tiny, pictures, out=tmp_path / "cut", **settings())
+    before = sorted(path.name for path in (tmp_path / "cut" / "work").iterdir())
+    with pytest.raises(vt.StoreError, match="holds a disentanglement of something else"):
+        vt.disentangle(tiny, pictures, out=tmp_path / "cut", **settings(top_k=121))
+    assert sorted(path.name for path in (tmp_path / "cut" / "work").iterdir()) == before
+
+
 def test_foreign_folders_are_left_alone(tiny, pictures, tmp_path):
     (tmp_path / "thesis.tex").write_text("x")
     with pytest.raises(vt.StoreError, match="is not empty and not ours"):
@@ -570,6 +604,10 @@ def test_the_command_splits_pictures_and_stores_alike(tmp_path):
     images = vt.scenes(20, size=64, seed=2)
     vt.record(subject, images, "blocks.-1.mlp.hidden", tmp_path / "store", dtype="float32", progress=False)
     assert run(str(tmp_path / "store"), "--out", str(tmp_path / "b"), "--tokens", "6", *few) == found
+    other = ("--tokens", "6", "--selection", "eom", "--min-samples", "2")
+    run(str(tmp_path / "store"), "--out", str(tmp_path / "e"), *other, *few)
+    settings = vt.Disentanglement.load(tmp_path / "e").settings
+    assert (settings["selection"], settings["min_samples"]) == ("eom", 2)
     refused = CliRunner().invoke(
         app, ["disentangle", "bundled:scenes-mae", "scenes:4", "--out", str(tmp_path / "c"), "--units", "999"]
     )

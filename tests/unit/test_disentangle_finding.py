@@ -92,8 +92,10 @@ def test_subunits_of_different_units_that_say_the_same_are_found(layer):
     assert sum(map(len, groups)) == (correlation.max(0) > 0.95).sum()
     assert [len(ids) for ids in groups] == sorted((len(ids) for ids in groups), reverse=True)
     assert len(finding.duplicates(x, 0.9999)) < len(finding)
-    with pytest.raises(vt.SettingsError, match="duplicates are found on two inputs or more"):
+    with pytest.raises(vt.SettingsError, match="duplicates are found on two finite inputs or more"):
         finding.duplicates(x[:1])
+    with pytest.raises(vt.SettingsError, match="two finite inputs"):  # none is no answer
+        finding.duplicates(np.where(x > 1, np.nan, x))
     with pytest.raises(vt.SettingsError, match="at a threshold between 0 and 1"):
         finding.duplicates(x, "0.9")
     with pytest.raises(vt.SettingsError, match="sub-units are whole numbers"):
@@ -235,6 +237,33 @@ def test_another_checkpoint_is_refused_and_a_copy_is_not(layer, tiny, tmp_path):
     whole = vt.disentangle(tiny, clustered(300, 128), top_k=200, min_cluster_size=15, units=[0], progress=False)
     whole.apply(tiny.module)  # by path, where there is no subject
     whole.remove(tiny)
+
+
+def test_only_what_was_put_in_is_taken_out(layer, tmp_path):
+    finding, other = split(layer, 20), split(layer, 20, units=[0, 1])
+    finding.apply(layer)
+    with pytest.raises(vt.SettingsError, match=r"applied to the layer are others(.*\n)*.*2 units(.*\n)*.*6 units"):
+        other.remove(layer)
+    finding.save(tmp_path)
+    vt.Disentanglement.load(tmp_path).remove(layer)  # a copy of it is as good
+    assert not layer._forward_hooks
+
+
+def test_parts_of_one_layer_are_applied_side_by_side(tiny):
+    """Queries and keys come out of one module in many models."""
+    asked = {"top_k": 200, "min_cluster_size": 15, "progress": False}
+    q, k = (vt.disentangle(tiny, clustered(300, 32), f"blocks.0.attn.{name}", **asked) for name in "qk")
+    x = torch.randn(2, 3, 32, 32)
+    before = tiny(x)
+    of_q, of_k = q.apply(tiny), k.apply(tiny)
+    with of_q.look([0]) as seen_q, of_k.look([0]) as seen_k:
+        assert torch.equal(tiny(x), before)
+    assert not torch.equal(seen_q.values, seen_k.values)
+    k.remove(tiny)
+    with pytest.raises(vt.SettingsError, match=r"are applied to .* already"):
+        q.apply(tiny)
+    q.remove(tiny)
+    assert tiny.hooks == 0
 
 
 # -- in two stages

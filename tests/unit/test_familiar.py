@@ -116,6 +116,36 @@ def test_a_module_of_your_own_is_given_back(finding, subject, tmp_path):
     assert vt.DisentangledModel.from_pretrained(tmp_path, module=other).findings[0].site == finding.site
     with pytest.raises(vt.StoreError, match="no disentangled model"):
         vt.DisentangledModel.from_pretrained(tmp_path / "nothing")
+    with pytest.raises(vt.ModelError, match=r"the module is not the one that was saved(.*\n)*.*Linear"):
+        vt.DisentangledModel.from_pretrained(tmp_path, module=torch.nn.Linear(3, 3))
+    (tmp_path / "model.safetensors").write_bytes(b"cut short")
+    with pytest.raises(vt.StoreError, match="not weights that we can read"):
+        vt.DisentangledModel.from_pretrained(tmp_path, module=other)
+    (tmp_path / "model.safetensors").unlink()
+    with pytest.raises(vt.StoreError, match="no weights here"):
+        vt.DisentangledModel.from_pretrained(tmp_path, module=other)
+    about = json.loads((tmp_path / "vitreous.json").read_bytes())
+    del about["findings"]
+    (tmp_path / "vitreous.json").write_text(json.dumps(about))
+    with pytest.raises(vt.StoreError, match="no disentangled model"):
+        vt.DisentangledModel.from_pretrained(tmp_path, module=other)
+
+
+def test_a_bundled_model_that_was_trained_further_keeps_its_weights(tmp_path, x):
+    subject = vt.load("bundled:scenes-mae", device="cpu")
+    with torch.no_grad():
+        subject.module.get_submodule(subject.blocks[0].second_linear).weight.mul_(0.5)
+    images = vt.scenes(24, size=64, seed=1)
+    found = vt.disentangle(subject, images, units=[0, 1], top_k=40, min_cluster_size=8, progress=False)
+    vt.DisentangledModel(subject, [found]).save_pretrained(tmp_path)
+    back = vt.DisentangledModel.from_pretrained(tmp_path)
+    with torch.no_grad():
+        assert torch.equal(back(x), subject(x))
+
+
+def test_a_layer_has_one_set_of_sub_units(subject, finding):
+    with pytest.raises(vt.SettingsError, match="a layer has one set of sub-units"):
+        vt.DisentangledModel(subject, [finding, finding])
 
 
 # -- the shell

@@ -167,6 +167,15 @@ def test_being_told_to_slow_down_costs_no_try(server):
         compare(judge(server, patience=600))
 
 
+@pytest.mark.parametrize("soon", ["0", "-5", "nan", "Wed, 21 Oct 2015 07:28:00 GMT"])
+def test_a_server_that_always_says_slow_down_is_given_up_on(server, soon):
+    """It is never told to wait, and no try is ever used up."""
+    server.script.extend([(429, {"Retry-After": soon})] * 100)
+    with pytest.raises(vt.JudgeError, match="does not answer: status 429"):
+        compare(judge(server, backoff=0, patience=1))
+    assert 2 < len(server.asked) < 50
+
+
 @pytest.mark.parametrize(
     ("status", "remedy"), [(400, "options="), (401, "check the key in EYES"), (404, "ends before")]
 )
@@ -362,6 +371,19 @@ def test_a_torn_journal_is_mended_and_a_foreign_file_left_alone(tmp_path):
     path.write_bytes(json.dumps(HEADER | {"version": 9}).encode() + b"\n")
     with pytest.raises(vt.StoreError, match="another version\n  given:    9\n  accepted: 1"):
         Journal(path)
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="has no such locks")
+def test_a_second_run_does_not_write_into_a_journal(tmp_path):
+    """Both would pay for the same answers, and write over each other's lines."""
+    path = tmp_path / "j.jsonl"
+    with Journal(path) as journal:
+        journal.add("k1", Judgement("A", "answered"))
+        with pytest.raises(vt.StoreError, match=r"another run writes into this journal(.*\n)*.*wait until it ends"):
+            Journal(path)
+        journal.add("k2", Judgement("B", "answered"))
+    with Journal(path) as journal:
+        assert len(journal) == 2
 
 
 # -- grids

@@ -538,6 +538,7 @@ def test_the_tower_of_a_vision_language_model():
         ({"amplify": [10_000]}, "no such sub-unit"),
         ({"amplify": [True]}, "a sub-unit is named by its number"),
         ({"amplify": [1.5]}, "a sub-unit is named by its number"),
+        ({"amplify": (1, 0)}, r"may be two sub-units, or a unit and which(.*\n)*.*\[1, 0\] or \[\(1, 0\)\]"),
         ({"amplify": [(1, 2, 3)]}, "a sub-unit is named by its number"),
         ({"amplify": 1.5}, "a sub-unit is named by its number"),
         ({"amplify": None}, "a sub-unit is named by its number"),

@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import json
+import shutil
 import sys
 import threading
 from pathlib import Path
 
 import numpy as np
 import pytest
+import timm
 import torch
 from typer.testing import CliRunner
 
 import vitreous as vt
 from vitreous.cli import app
+from vitreous.subunits.pooled import strongest_in_pictures
 from vitreous.towers import open_towers
+from vitreous.views.patches import patch_box
+from vitreous.views.subunits import SplitPictures
 
 sys.path.insert(0, str(Path(__file__).parent))
 from judge_server import JudgeServer
@@ -66,6 +71,35 @@ def test_a_page_shows_units_and_subunits(folder):
             assert f"unit {unit}, sub-unit {at}" in page
 
 
+@pytest.mark.parametrize(("site", "ahead"), [("patch_embed.proj", 0), ("blocks.0.mlp.out", 1)])
+def test_frames_stand_where_a_layer_looks(site, ahead):
+    """The class token stands before the patches in blocks alone."""
+    subject, images = vt.load(MODEL, device="cpu"), vt.scenes(12, size=64, seed=3)
+    asked = {"units": [0, 1], "top_k": 200, "min_cluster_size": 20, "tokens_per_image": 20, "progress": False}
+    split = pictures_of(vt.disentangle(subject, images, site, **asked), subject, images)
+    places = split.strongest.unit_places[:, 0]
+    best = int(np.argmax(split.strongest.units[:, 0]))
+    tile = split.unit_tiles(0)[0]
+    where = patch_box(int(places[best]) - ahead, subject.grid(), tile.image.shape)
+    assert tile.boxes == ((where,) if places[best] >= ahead else ())
+
+
+def test_frames_are_as_large_as_the_patches_of_a_stage_and_there_are_none_in_a_head():
+    module = timm.create_model("convnext_atto", depths=(1, 1, 1, 1), dims=(8, 8, 16, 16), num_classes=4).eval()
+    subject = vt.wrap(module, preprocess=vt.Preprocess(size=vt.Size(64, 64), resize=64))
+    images = vt.scenes(12, size=64, seed=3)
+    asked = {"units": [0, 1], "top_k": 12, "min_cluster_size": 4, "tokens_per_image": "all", "progress": False}
+    for site, side in (("blocks.0.mlp.out", 4), ("blocks.-1.mlp.out", 32), ("head.fc", None)):
+        split = pictures_of(vt.disentangle(subject, images, site, **asked), subject, images)
+        boxes = [box for tile in split.unit_tiles(0) for box in tile.boxes]
+        assert {box.x1 - box.x0 for box in boxes} == (set() if side is None else {side})
+
+
+def pictures_of(finding, subject, images) -> SplitPictures:
+    seen = strongest_in_pictures(finding, subject, images, progress=False)
+    return SplitPictures(finding, subject, images, seen, None, 0.95)
+
+
 def test_labels_are_one_for_each_subunit(folder, labels):
     found = vt.Labels.load(labels)
     assert len(found) == len(vt.Disentanglement.load(folder / "split")) and found.vocabulary == WORDS
@@ -106,6 +140,27 @@ def test_towers_of_hugging_face_are_read_from_a_folder(tmp_path):
         open_towers(f"hf:{tmp_path / 'nothing'}", "cpu")
 
 
+def test_a_word_has_one_vector_whatever_stands_beside_it(tmp_path):
+    """SigLIP has no mask for padding: it reads the last place, wherever a longer text in the batch puts it."""
+    from tokenizers import Tokenizer, models, pre_tokenizers
+    from transformers import PreTrainedTokenizerFast, SiglipConfig, SiglipImageProcessor, SiglipModel, SiglipProcessor
+
+    words = Tokenizer(models.WordLevel({"</s>": 0, "ring": 1, "big": 2, "star": 3}, unk_token="</s>"))
+    words.pre_tokenizer = pre_tokenizers.Whitespace()
+    ends = {"pad_token": "</s>", "eos_token": "</s>", "model_input_names": ["input_ids"]}
+    small = {"hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2}
+    text = {**small, "vocab_size": 4, "max_position_embeddings": 8, "projection_size": 16}
+    text |= dict.fromkeys(("pad_token_id", "bos_token_id", "eos_token_id"), 0)
+    seen = {**small, "image_size": 32, "patch_size": 16}
+    SiglipModel(SiglipConfig(text_config=text, vision_config=seen)).save_pretrained(tmp_path)
+    processor = SiglipImageProcessor(size={"height": 32, "width": 32})
+    SiglipProcessor(processor, PreTrainedTokenizerFast(tokenizer_object=words, **ends)).save_pretrained(tmp_path)
+    towers = open_towers(f"hf:{tmp_path}", "cpu")
+    with torch.no_grad():
+        alone, beside = towers.text(["ring"]), towers.text(["ring", "big big star"])
+    torch.testing.assert_close(alone[0], beside[0])
+
+
 def test_steering_draws_before_and_after(folder, labels, tmp_path):
     word = next(name for name in vt.Labels.load(labels).names if name)
     reads = ["--towers", "bundled", "--vocabulary", folder / "words.txt"]
@@ -129,6 +184,11 @@ def test_the_coherence_judge_ranks_units_and_subunits(folder):
     assert "coherence judge" in said and "LLM Rank" not in said
     assert all(name in said for name in ("units", "sub-units", "any pictures"))
     assert "one kind of judge" in refused("judge", MODEL, DATA, *given)
+    judged = ["--pairs", "5", "--embedding", "bundled:scenes-contrast"]
+    shutil.copytree(folder / "split", folder / "again" / "split")
+    both = run("judge", MODEL, DATA, *given[:2], "--subunits", folder / "again" / "split", *judged)
+    assert all(f"sub-units of {one / 'split'}" in both for one in (folder, folder / "again"))  # not one of two
+    assert "named twice" in refused("judge", MODEL, DATA, *given[:2], *given[:2], *judged)
     assert "MODEL@ADDRESS" in refused("judge", MODEL, DATA, *given, "--endpoint", "http://localhost:1/v1")
 
 

@@ -91,6 +91,8 @@ def disentangle(
     tokens: Annotated[str, typer.Option(help="'all', or how many random tokens a sample.")] = "2",
     min_cluster_size: Annotated[int | None, typer.Option(help="Instances of a cluster at least.")] = None,
     expansion: Annotated[float | None, typer.Option(help="Sub-units a unit to aim for.")] = None,
+    selection: Annotated[str, typer.Option(help="leaf or eom: which clusters of the tree count.")] = "leaf",
+    min_samples: Annotated[int | None, typer.Option(help="Instances around one in a dense place.")] = None,
     clusterer: Annotated[str, typer.Option(help="auto, full or exact.")] = "auto",
     page: Annotated[str | None, typer.Option(help="Folder for a page of units and sub-units, with pictures.")] = None,
     weights: Weights = None,
@@ -111,6 +113,7 @@ def disentangle(
         source = vt.Store.open(data) if stored else open_data(data, subject, None, "raise", seed)
         asked: dict[str, Any] = {"top_k": top_k, "min_cluster_size": min_cluster_size, "expansion": expansion}
         asked |= {"units": parse_numbers("units", units) or "all", "clusterer": clusterer, "seed": seed}
+        asked |= {"selection": selection, "min_samples": min_samples}
         asked |= {"tokens_per_image": drawn_tokens(tokens), "out": out, "engine": engine}
         if page is not None and not isinstance(source, vt.ImageSet):
             raise SettingsError("a page shows pictures", given=data, remedy="give pictures, or leave --page out")

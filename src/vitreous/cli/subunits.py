@@ -121,6 +121,8 @@ def steer(
     import vitreous as vt
     from vitreous.provenance import replace_file
     from vitreous.render import to_png
+    from vitreous.subunits.applied import layer_of
+    from vitreous.subunits.layers import grid_at
     from vitreous.views.steering import steering_card
 
     with plain_errors():
@@ -137,7 +139,9 @@ def steer(
         with vt.steer(subject, finding, **asked) as steering:
             after = says(x)
         names = names or [f"class {k}" for k in range(before.shape[-1])]
-        card = steering_card(steering, _as_seen(subject, chosen), subject.grid() or (1, 1), before, after, names)
+        seen = steering.places.shape[1]
+        grid = grid_at(subject, layer_of(finding, subject), seen) or (1, seen - steering.prefix)
+        card = steering_card(steering, _as_seen(subject, chosen), grid, before, after, names)
         out.parent.mkdir(parents=True, exist_ok=True)
         replace_file(out, to_png(card))
     moved = int((before.argmax(1) != after.argmax(1)).sum())
@@ -292,12 +296,17 @@ def _tops(subject: Subject, images: ImageSet, folders: list[Path], seed: int, pr
 
     if len(images) < SHOWN:
         raise SettingsError("a unit is judged by nine pictures", given=f"{len(images)} pictures")
+    findings = [vt.Disentanglement.load(folder) for folder in folders]
+    if len({finding.site for finding in findings}) > 1:
+        raise SettingsError("sub-units of one layer are compared", given=[finding.site for finding in findings])
+    same = len({folder.name for folder in folders}) < len(folders)
     tops: dict[str, np.ndarray] = {}
-    for folder in folders:
-        finding = vt.Disentanglement.load(folder)
+    for folder, finding in zip(folders, findings, strict=True):
         strongest = strongest_in_pictures(finding, subject, images, progress=progress)
         tops.setdefault("units", vt.top_pictures(strongest.units, progress=False))
-        name = "sub-units" if len(folders) == 1 else f"sub-units of {folder.name}"
+        name = "sub-units" if len(folders) == 1 else f"sub-units of {folder if same else folder.name}"
+        if name in tops:
+            raise SettingsError("one folder of sub-units is named twice", given=str(folder))
         tops[name] = vt.top_pictures(strongest.subunits[:, ~finding.dead], progress=False)
     rng = np.random.default_rng(seed)
     tops["any pictures"] = np.stack([rng.permutation(len(images))[:SHOWN] for _ in range(ANY)])

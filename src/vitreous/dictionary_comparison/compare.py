@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from functools import partial
+from numbers import Integral
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Literal
@@ -27,7 +28,7 @@ from vitreous.dictionary_comparison.rows import Row, measure, read_row, save_row
 from vitreous.dictionary_comparison.settings import Settings
 from vitreous.dictionary_comparison.watch import Room
 from vitreous.engine import Engine, in_turn, open_engine
-from vitreous.errors import SettingsError, StoreError
+from vitreous.errors import SettingsError, StoreError, VitreousError
 from vitreous.evidence.directions import directions
 from vitreous.images import ImageSet
 from vitreous.judges.coherence import coherence_rank
@@ -93,12 +94,14 @@ def compare_dictionaries(
     chosen, layer = chosen_methods(methods), find_layer(subject, site)
     training = steps, batch_size, learning_rate, k, sweep, sweep_steps
     settings = Settings(layer.site, expansion, tokens, top_k, min_cluster_size, *training, top, accuracy)
+    settings.check_units(layer.count)
+    seeds = _checked_seeds(seeds)
     asked = _asked(subject, train, held, judge, head, settings)
     runner = open_engine(engine)
     with _folder(out, asked, runner) as folder:
         given = subject, train, held, judge, head, folder, progress
         work = in_turn(runner, lambda: _begun(layer, settings, *given))
-        rows = work.rows(chosen, _checked_seeds(seeds), runner)
+        rows = work.rows(chosen, seeds, runner)
         ranking, said = _ranked(rows, work, judge)
         notes = tuple(note for note in (work.room.reader.note, _about_start(held), said) if note)
         found = DictionaryComparison(rows, ranking, asked | {"read by": work.room.reader.how, "top": work.top}, notes)
@@ -284,9 +287,9 @@ def _embedded(judge: Subject | np.ndarray | None, held: Data, folder: Path, prog
 
 def _checked_seeds(seeds: Sequence[int]) -> list[int]:
     found = list(dict.fromkeys(seeds))
-    if not found or any(not isinstance(seed, int) or seed < 0 for seed in found):
+    if not found or any(not isinstance(seed, Integral) or isinstance(seed, bool) or seed < 0 for seed in found):
         raise SettingsError("seeds are whole numbers from 0 on, one or more", given=list(seeds))
-    return found
+    return [int(seed) for seed in found]
 
 
 def _about_start(held: Data) -> str:
@@ -302,7 +305,12 @@ def _folder(out: str | Path | None, asked: Mapping[str, Any], engine: Engine) ->
             yield Path(scratch)
         return
     in_turn(engine, lambda: _claim(Path(out), json_bytes(dict(asked))))
-    yield Path(out)
+    try:
+        yield Path(out)
+    except VitreousError:
+        if {path.name for path in Path(out).iterdir()} == {ASKED}:  # nothing is made yet: others may ask for the folder
+            (Path(out) / ASKED).unlink(missing_ok=True)
+        raise
 
 
 def _claim(out: Path, now: bytes) -> None:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from numbers import Integral, Real
 from typing import Literal
 
+import numpy as np
+
+from vitreous.checks import is_number, number, whole
 from vitreous.errors import SettingsError
 
 SWEEPS = ("none", "penalty", "paper")
@@ -32,21 +34,27 @@ class Settings:
     accuracy: str
 
     def __post_init__(self) -> None:
-        for name in ("steps", "batch_size"):
-            if not isinstance(self.__dict__[name], Integral) or self.__dict__[name] < 1:
-                raise SettingsError(f"{name} is 1 or more, a whole number", given=self.__dict__[name])
-        if not isinstance(self.expansion, Real) or not self.expansion > 1:
-            raise SettingsError("expansion is more than 1", given=self.expansion)
-        if not isinstance(self.learning_rate, Real) or not self.learning_rate > 0:
-            raise SettingsError("learning_rate is above 0", given=self.learning_rate)
-        if self.sweep_steps is not None and (not isinstance(self.sweep_steps, Integral) or self.sweep_steps < 1):
-            raise SettingsError("sweep_steps is 1 or more, a whole number", given=self.sweep_steps)
+        for name, value in self.__dict__.items():
+            if isinstance(value, np.generic):  # they are kept as JSON
+                object.__setattr__(self, name, value.item())
+        least = {"steps": 1, "batch_size": 1, "sweep_steps": 1, "top_k": 1, "min_cluster_size": 2, "k": 1, "tokens": 1}
+        for name, smallest in least.items():
+            if self.__dict__[name] not in (None, "all" if name == "tokens" else None):
+                whole(smallest, **{name: self.__dict__[name]})
+        if not is_number(self.expansion) or not 1 < self.expansion < np.inf:
+            raise SettingsError("expansion is more than 1", given=self.expansion, accepted="a finite number")
+        number(above=True, learning_rate=self.learning_rate)
         if self.sweep not in SWEEPS:
             raise SettingsError("no such sweep", given=self.sweep, accepted=SWEEPS)
         if self.accuracy not in READINGS:
             raise SettingsError("no such way to read the model", given=self.accuracy, accepted=READINGS)
-        if self.top is not None and (not isinstance(self.top, Integral) or self.top < 2):
-            raise SettingsError("MS-Score looks at two samples or more", given=self.top)
+        if self.top is not None:
+            whole(2, top=self.top)
+
+    def check_units(self, channels: int) -> None:
+        """Whether a dictionary on a layer of so many channels can have as many active units."""
+        if self.k is not None and self.k > (units := round(self.expansion * channels)):
+            raise SettingsError(f"k is between 1 and the number of units, {units}", given=self.k)
 
     def top_of(self, samples: int) -> int:
         """How many of the samples a unit is judged by. The paper takes 100 of 50,000; of few, 10 are taken."""

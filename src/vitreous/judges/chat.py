@@ -22,6 +22,7 @@ DECODING: dict[str, Any] = {"temperature": 0, "max_tokens": 256, "seed": 42}
 """Greedy, as in B.1."""
 
 LONGEST_PAUSE = 60.0
+LEAST_PAUSE = 0.05  # after "slow down", which costs no try: patience must come to an end
 PASSING = frozenset({408, 409, 425, 429})  # client errors that go away by themselves
 LIMITED = 429
 
@@ -123,7 +124,7 @@ class ChatJudge:
                 return trouble
             failed += not trouble.limited
             growing = min(self.backoff * 2 ** max(failed - 1, 0) * spread, LONGEST_PAUSE)
-            wait = growing if trouble.after is None else trouble.after
+            wait = max(growing, trouble.after or 0.0, LEAST_PAUSE if trouble.limited else 0.0)
             if failed >= self.tries or paused + wait > self.patience:
                 raise JudgeError(
                     f"{self.name} at {self.base_url} does not answer: {trouble.why}",

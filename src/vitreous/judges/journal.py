@@ -1,7 +1,8 @@
 """Judgements on disk, one a line, as they come: what was answered is never asked again.
 
 A line's key is a hash of both grids in their order, the model, how it decodes, and the prompt. A line is written in one
-piece; if the machine dies within it, the next run cuts the piece off and asks that one again. One run at a time.
+piece; if the machine dies within it, the next run cuts the piece off and asks that one again. One run at a time: a
+second one is refused, but on Windows, where a file cannot be locked in this way.
 """
 
 from __future__ import annotations
@@ -17,6 +18,11 @@ from typing import Any, BinaryIO
 from vitreous.errors import StoreError
 from vitreous.judges.answers import Judgement
 from vitreous.judges.chat import ChatJudge
+
+try:
+    import fcntl
+except ImportError:  # Windows
+    fcntl = None  # type: ignore[assignment]
 
 HEADER = {"format": "vitreous judgements", "version": 1}
 
@@ -38,17 +44,34 @@ class Journal:
         self.path = Path(path)
         self._known: dict[str, Judgement] = {}
         self.path.parent.mkdir(parents=True, exist_ok=True)
-        whole = _whole_lines(self.path)
-        if whole is None:
-            self._file: BinaryIO = self.path.open("wb")
-            self._write(HEADER)
+        self._file: BinaryIO = self.path.open("a+b")
+        try:
+            self._lock()
+            self._read()
+        except BaseException:
+            self._file.close()
+            raise
+
+    def _lock(self) -> None:
+        """Freed by the system when the file is closed, also by a process that dies."""
+        if fcntl is None:
             return
+        try:
+            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise StoreError(
+                f"another run writes into this journal: {self.path}", remedy="wait until it ends, or name another file"
+            ) from None
+
+    def _read(self) -> None:
+        """What is known. A line that was torn is cut off."""
+        whole = _whole_lines(self.path)
         for number, line in enumerate(whole.splitlines()[1:], start=2):
             key, judgement = _entry(line, self.path, number)
             self._known.setdefault(key, judgement)
-        self._file = self.path.open("r+b")
         self._file.truncate(len(whole))
-        self._file.seek(len(whole))
+        if not whole:
+            self._write(HEADER)
 
     def __len__(self) -> int:
         return len(self._known)
@@ -75,12 +98,12 @@ class Journal:
         self._file.close()
 
 
-def _whole_lines(path: Path) -> bytes | None:
-    """The file up to its last whole line; None if it has not even a first one. A foreign file is left alone."""
-    found = path.read_bytes() if path.exists() else b""
+def _whole_lines(path: Path) -> bytes:
+    """The file up to its last whole line; nothing if it has not even a first one. A foreign file is left alone."""
+    found = path.read_bytes()
     header = json.dumps(HEADER).encode() + b"\n"
     if header.startswith(found) and found != header:
-        return None  # nothing yet, or torn within the first line
+        return b""  # nothing yet, or torn within the first line
     first, newline, _ = found.partition(b"\n")
     try:
         said = json.loads(first) if newline else None

@@ -115,7 +115,7 @@ def disentangle(
     with open_work(out, made_of | {"site": layer.site, "units": which.tolist()}) as work:
         if work.finished is not None:
             return work.finished
-        with work.alone:  # other processes wait for what the first of them writes
+        with work.settling():
             if work.ended:
                 return Disentanglement.load(work.folder.parent)
             tokens = asked["tokens_per_image"]
@@ -244,6 +244,10 @@ def _options(asked: dict[str, Any], route: Route, instances: int, units: int, pr
             given=top_k,
             accepted=f"1 to {instances}",
             remedy="a smaller top_k, more pictures, or more tokens_per_image",
+        )
+    if asked["expansion"] is None and (asked["min_samples"] or 1) > top_k:
+        raise SettingsError(
+            "min_samples is more than there are points", given=asked["min_samples"], accepted=f"1 to {top_k}"
         )
     size = asked["min_cluster_size"] or max(LEAST_CLUSTER, round(top_k / PAPER_RATIO))
     options = Options(top_k, size, asked["selection"], asked["min_samples"], asked["clusterer"], asked["seed"])

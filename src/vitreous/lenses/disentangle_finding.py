@@ -166,11 +166,12 @@ class Disentanglement(Finding):
         from scipy.sparse import coo_array
         from scipy.sparse.csgraph import connected_components
 
-        good = is_number(threshold) and 0 < threshold < 1
+        x = np.asarray(x)
+        good = is_number(threshold) and 0 < threshold < 1 and x.dtype.kind == "f" and np.isfinite(x).all()
         if not good or x.ndim != 2 or x.shape[1] != self.weight.shape[1] or len(x) < 2:
             raise SettingsError(
-                "duplicates are found on two inputs or more, at a threshold between 0 and 1",
-                given={"x": x.shape, "threshold": threshold},
+                "duplicates are found on two finite inputs or more, at a threshold between 0 and 1",
+                given={"x": f"{x.dtype} {x.shape}", "threshold": threshold},
                 accepted=f"(instance, {self.weight.shape[1]})",
             )
         weights = self.dense[0].astype(np.float64)

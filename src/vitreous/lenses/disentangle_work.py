@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from vitreous.errors import StoreError
+from vitreous.errors import StoreError, VitreousError
 from vitreous.kernels.split_weights import divide
 from vitreous.lenses.disentangle_finding import ABOUT, Disentanglement, Examples
 from vitreous.lenses.disentangle_share import Claim, alone, claim
@@ -88,6 +88,7 @@ class Work:
     folder: Path
     finished: Disentanglement | None
     kept: Path | None
+    asked: bytes = b""
 
     def read(self, unit: int) -> UnitSplit | None:
         """A unit that an earlier run finished; one whose file was cut short since is made anew."""
@@ -128,6 +129,28 @@ class Work:
     def alone(self) -> AbstractContextManager[None]:
         """What is inside is done by one process at a time."""
         return nullcontext() if self.kept is None else alone(self.kept / LOCK)
+
+    @contextmanager
+    def settling(self) -> Iterator[None]:
+        """What all units need is made inside, by one process at a time; the others wait for it.
+
+        A refusal gives the folder up: no unit is done yet, and what is asked for next may be something else.
+        """
+        with self.alone:
+            if self.kept is not None:
+                _refuse_other(self.kept, self.asked)  # of a process that began meanwhile
+                if self.ended:
+                    _tidy(self.kept)
+                else:
+                    self.folder.mkdir(parents=True, exist_ok=True)
+                    replace_file(self.kept / ASKED, self.asked)
+            try:
+                yield
+            except VitreousError:
+                if self.kept is not None and not (self.folder / CHOSEN).exists():
+                    shutil.rmtree(self.folder, ignore_errors=True)
+                    (self.kept / ASKED).unlink(missing_ok=True)
+                raise
 
     @property
     def ended(self) -> bool:
@@ -176,14 +199,9 @@ def open_work(out: str | Path | None, made_of: Mapping[str, Any]) -> Iterator[Wo
     _refuse_other(out, asked)
     out.mkdir(parents=True, exist_ok=True)
     with alone(out / LOCK):
-        _refuse_other(out, asked)  # of a process that began meanwhile
-        finished = (out / ABOUT).exists()
-        if finished:
+        if finished := (out / ABOUT).exists():
             _tidy(out)  # after a run that was killed while it did so
-        else:
-            folder.mkdir(parents=True, exist_ok=True)
-            replace_file(out / ASKED, asked)
-    yield Work(folder, Disentanglement.load(out) if finished else None, out)
+    yield Work(folder, Disentanglement.load(out) if finished else None, out, asked)
 
 
 def _tidy(out: Path) -> None:

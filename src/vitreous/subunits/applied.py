@@ -179,7 +179,14 @@ def remove(finding: Disentanglement, owner: Subject | nn.Module) -> None:
     kept = [hook for hook in _hooks(layer) if hook.kept]
     if not kept:
         raise SettingsError(f"no sub-units are applied to {layer.path or 'the layer'}", given=finding.site)
-    for hook in kept:
+    mine = [hook for hook in kept if _same(hook.disentanglement, finding)]
+    if not mine:
+        raise SettingsError(
+            f"sub-units that are applied to {layer.path or 'the layer'} are others",
+            given=repr(finding),
+            accepted=[repr(hook.disentanglement) for hook in kept],
+        )
+    for hook in mine:
         hook.kept = False
         hook.settle()
 
@@ -187,7 +194,7 @@ def remove(finding: Disentanglement, owner: Subject | nn.Module) -> None:
 def at_hand(finding: Disentanglement, owner: Subject | nn.Module) -> AppliedSubunits:
     """The sub-units as they are applied now, or ready to be: the hook comes with the first look or edit."""
     layer = matching_layer(finding, owner)
-    there = [hook for hook in _hooks(layer) if hook.disentanglement is finding]
+    there = [hook for hook in _hooks(layer) if _same(hook.disentanglement, finding)]
     return there[0] if there else AppliedSubunits(finding, layer)
 
 
@@ -214,4 +221,13 @@ def matching_layer(finding: Disentanglement, owner: Subject | nn.Module) -> Line
 
 
 def _hooks(layer: LinearLayer) -> list[AppliedSubunits]:
-    return [hook for hook in layer.module._forward_hooks.values() if isinstance(hook, AppliedSubunits)]
+    """Those of this part of the module: queries and keys may be parts of one."""
+    hooks = [hook for hook in layer.module._forward_hooks.values() if isinstance(hook, AppliedSubunits)]
+    return [hook for hook in hooks if hook.layer.first == layer.first]
+
+
+def _same(one: Disentanglement, other: Disentanglement) -> bool:
+    """Whether these are the same sub-units: the same object, or another copy of it, as from its folder."""
+    if one is other:
+        return True
+    return np.array_equal(one.units, other.units) and np.array_equal(one.codes, other.codes)

@@ -15,6 +15,8 @@ from vitreous.models.subject import Subject
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
+    from vitreous.axes import Grid
+
 #: Sites of a block that are the output of a linear layer, up to LayerScale and dropout.
 SPLITTABLE = ("attn.q", "attn.k", "attn.v", "attn.out", "mlp.out")
 ACCEPTED = f"blocks.*.({', '.join(SPLITTABLE)}), or the path of a Linear, Conv1D or Conv2d module"
@@ -134,6 +136,14 @@ def prefix_at(owner: Subject | nn.Module, layer: LinearLayer) -> int:
         return 0
     inside = any(layer.path.startswith(f"{block.path}.") for block in owner.blocks)
     return len(owner.prefix) if inside else 0
+
+
+def grid_at(subject: Subject, layer: LinearLayer, positions: int) -> Grid | None:
+    """Rows and columns of the patches that the layer sees, which differ by stage in some models; None where its
+    positions are no patches, as in a head."""
+    block = next((b.index for b in subject.blocks if layer.path.startswith(f"{b.path}.")), 0)
+    grid = subject.grid(block=block)
+    return grid if grid is not None and grid.patches + prefix_at(subject, layer) == positions else None
 
 
 def _behind(subject: Subject, name: str) -> tuple[str, tuple[int, int] | None]:

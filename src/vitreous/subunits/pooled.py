@@ -27,7 +27,8 @@ ROWS = 4096  # of what enters the layer that are kept
 class Strongest:
     """float32 (picture, unit or sub-unit): the activation at the strongest position; `..._places` which position it is.
 
-    `inputs` (instance, input) are some rows of what entered the layer, of all pictures alike.
+    `inputs` (instance, input) are some rows of what entered the layer, of all pictures alike; `positions` how many a
+    picture has.
     """
 
     units: np.ndarray
@@ -35,6 +36,7 @@ class Strongest:
     subunits: np.ndarray
     subunit_places: np.ndarray
     inputs: np.ndarray
+    positions: int
 
 
 def strongest_in_pictures(
@@ -63,7 +65,8 @@ def strongest_in_pictures(
             of_units = of_subunits.new_zeros(*rows.shape[:2], len(finding.units)).index_add_(2, owner, of_subunits)
             kept = rows[:, rng.permutation(rows.shape[1])[:each]].flatten(0, 1)
             parts.append((*_pooled(of_units), *_pooled(of_subunits), kept.cpu().numpy()))
-    return Strongest(*(np.concatenate(part) for part in zip(*parts, strict=True)))
+    units, unit_places, subunits, subunit_places, inputs = (np.concatenate(part) for part in zip(*parts, strict=True))
+    return Strongest(units, unit_places, subunits, subunit_places, inputs, rows.shape[1])
 
 
 def _pooled(values: Tensor) -> tuple[np.ndarray, np.ndarray]:

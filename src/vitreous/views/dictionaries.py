@@ -93,12 +93,15 @@ def ranking_table(found: DictionaryComparison) -> Table | None:
     ranking = found.ranking
     if ranking is None:
         return None
-    order = np.argsort([-rate for rate in ranking["rates"]], kind="stable")
+    rates = ranking["rates"]
+    order = np.argsort([np.inf if rate is None else -rate for rate in rates], kind="stable")
     rows = tuple(
-        (
+        (TITLES[ranking["methods"][m]], "-", "no pair decided", "")
+        if rates[m] is None
+        else (
             TITLES[ranking["methods"][m]],
             ranking["ranks"][m],
-            f"{ranking['rates'][m]:.3f}",
+            f"{rates[m]:.3f}",
             "{:.3f} to {:.3f}".format(*ranking["intervals"][m]),
         )
         for m in order

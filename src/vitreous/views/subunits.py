@@ -15,6 +15,7 @@ from vitreous.views.patches import patch_box
 if TYPE_CHECKING:
     from PIL.Image import Image
 
+    from vitreous.axes import Grid
     from vitreous.images import ImageSet
     from vitreous.labels import Labels
     from vitreous.lenses.disentangle_finding import Disentanglement
@@ -43,6 +44,15 @@ class SplitPictures:
         return self.finding.duplicates(self.strongest.inputs, self.threshold)
 
     @cached_property
+    def patches(self) -> tuple[int, Grid | None]:
+        """How many positions stand before the patches that the layer sees, and their grid; None if it sees none."""
+        from vitreous.subunits.applied import layer_of
+        from vitreous.subunits.layers import grid_at, prefix_at
+
+        layer = layer_of(self.finding, self.subject)
+        return prefix_at(self.subject, layer), grid_at(self.subject, layer, self.strongest.positions)
+
+    @cached_property
     def group_of(self) -> dict[int, int]:
         """Sub-unit -> the group it is in."""
         return {int(sub): number for number, group in enumerate(self.merged) for sub in group}
@@ -66,12 +76,12 @@ class SplitPictures:
 
     def _tile(self, number: int, place: int, value: float) -> Tile:
         """The picture as the model sees it, the patch framed; a class token has no place."""
-        steps, grid = self.subject.preprocess, self.subject.grid()
-        assert steps is not None and grid is not None
+        steps = self.subject.preprocess
+        assert steps is not None
         picture = self.images[number]
         pixels = as_seen(steps, picture.image)
-        patch = place - len(self.subject.prefix)
-        boxes = (patch_box(patch, grid, pixels.shape),) if 0 <= patch < grid.patches else ()
+        before, grid = self.patches
+        boxes = () if grid is None or place < before else (patch_box(place - before, grid, pixels.shape),)
         return Tile(pixels, f"{picture.id}, activation {value:.2f}", f"{value:.2f}", boxes=boxes)
 
 

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from math import cos, pi
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -13,6 +14,7 @@ from vitreous.baselines.dictionaries.dictionary import Dictionary, DictionaryCon
 from vitreous.baselines.dictionaries.kinds import Kind, kind_of
 from vitreous.baselines.dictionaries.rows import Rows
 from vitreous.baselines.dictionaries.trainee import Start, Trainee
+from vitreous.checks import number, whole
 from vitreous.errors import SettingsError
 
 WARM = 0.05  # share of the steps in which the learning rate rises
@@ -47,6 +49,9 @@ def train_dictionary(
     >>> dictionary.encode(x), dictionary.reconstruct(x)
     """
     row = kind_of(kind)
+    expansion, k, penalty, learning_rate, dead_weight, epochs, batch_size, seed = map(
+        _plain, (expansion, k, penalty, learning_rate, dead_weight, epochs, batch_size, seed)
+    )
     rows, aims = Rows(activations), None if targets is None else Rows(targets, "targets")
     if (aims is None) == (kind == "transcoder"):
         raise SettingsError(
@@ -62,10 +67,10 @@ def train_dictionary(
     settings |= {"dead_weight": dead_weight, "epochs": epochs, "batch_size": batch_size, "seed": seed}
     settings |= {"options": _options(row, options)}
     _check(settings, len(rows))
+    where = rows.device if device is None else _device(device)
     outputs = (aims or rows).channels
     units = round(expansion * outputs)
     k = None if row.penalties else _k(row, k, units)
-    where = torch.device(device) if device is not None else rows.device
     trainee = _begin(row, rows, aims or rows, units, k or 0, settings).to(where)
     _learn(trainee, rows, aims or rows, settings, where, progress)
     config = DictionaryConfig(kind, rows.channels, outputs, units, k, trainee.centred, settings)
@@ -136,13 +141,14 @@ def _penalty(kind: Kind, penalty: float | None, k: int | None) -> float | None:
         raise SettingsError(f"sparsity of a {kind.name} dictionary is asked for by penalty, not by k", given={"k": k})
     if not kind.penalties and penalty is not None:
         raise SettingsError(f"sparsity of a {kind.name} dictionary is asked for by k, not by penalty", given=penalty)
-    if penalty is not None and not 0 <= penalty < float("inf"):
-        raise SettingsError("a penalty is not negative", given=penalty)
+    if penalty is not None:
+        number(penalty=penalty)
     return kind.penalties[1] if kind.penalties and penalty is None else penalty
 
 
 def _k(kind: Kind, k: int | None, units: int) -> int:
     k = kind.default_k(units) if k is None else k
+    whole(1, k=k)
     if not 1 <= k <= units:
         raise SettingsError(
             f"k is between 1 and the number of units, {units}", given=k, remedy="give another k or a larger expansion"
@@ -156,16 +162,34 @@ def _options(kind: Kind, options: dict[str, Any]) -> dict[str, Any]:
             raise SettingsError(
                 f"a {kind.name} dictionary has no option {name!r}", given=name, accepted=tuple(kind.options)
             )
-    return {**kind.options, **options}
+    found = {**kind.options, **{name: _plain(value) for name, value in options.items()}}
+    for name, usual in kind.options.items():
+        if isinstance(usual, int):
+            whole(0, **{name: found[name]})
+        elif isinstance(usual, float):
+            number(**{name: found[name]})
+    return found
+
+
+def _device(device: str | torch.device) -> torch.device:
+    try:
+        return torch.device(device)
+    except (RuntimeError, TypeError):
+        raise SettingsError("no such device", given=device, accepted=("cpu", "cuda", "cuda:1", "...")) from None
+
+
+def _plain(value: Any) -> Any:
+    """A number of numpy as one of Python: it is kept in a file, and handed to a generator."""
+    return value.item() if isinstance(value, np.generic) else value
 
 
 def _check(settings: dict[str, Any], rows: int) -> None:
-    if not settings["expansion"] >= 1:
+    number(expansion=settings["expansion"], dead_weight=settings["dead_weight"])
+    number(above=True, learning_rate=settings["learning_rate"])
+    if settings["expansion"] < 1:
         raise SettingsError("expansion is 1 or more", given=settings["expansion"])
-    if settings["epochs"] < 1 or settings["batch_size"] < 1:
-        raise SettingsError("epochs and batch_size are 1 or more", given=settings)
-    if not settings["learning_rate"] > 0 or not settings["dead_weight"] >= 0:
-        raise SettingsError("learning_rate is above 0 and dead_weight not below", given=settings)
+    whole(1, epochs=settings["epochs"], batch_size=settings["batch_size"])
+    whole(0, seed=settings["seed"])
     if rows < settings["batch_size"]:
         raise SettingsError(
             f"{rows} rows do not fill one batch of {settings['batch_size']}",

@@ -22,6 +22,8 @@ class Rows:
     def __init__(self, source: Any, what: str = "activations") -> None:
         if isinstance(source, SiteArray) and source.nbytes <= IN_MEMORY:
             source = np.asarray(source)
+        if not isinstance(source, SiteArray | Tensor | np.ndarray):
+            raise SettingsError(f"{what} are an array, a tensor or a site of a store", given=type(source).__name__)
         shape = tuple(source.shape)
         if len(shape) not in (2, 3):
             raise SettingsError(f"{what} are (row, channel) or (sample, token, channel)", given=shape)
