@@ -105,8 +105,7 @@ class StructureLoss(nn.Module):
         first, second = zip(*layer_pairs(layers), strict=True)
         self.register_buffer("_first", torch.tensor(first), persistent=False)
         self.register_buffer("_second", torch.tensor(second), persistent=False)
-        # of the draw that the loss is on, and of the one that is collected; the first batch tells how many tokens there
-        # are to draw from
+        # of the draw of the loss, and of the one that is collected; the first batch tells how many tokens there are
         for draw in ("loss", "next"):
             self.register_buffer(f"{draw}_layers", torch.zeros(layers, dtype=torch.int64))
             self.register_buffer(f"{draw}_tokens", torch.zeros(tokens, dtype=torch.int64))
