@@ -1,10 +1,12 @@
 """Tables 13 to 15 of the structure paper in small: a little ViT on some of CIFAR-10, several seeds, on a CPU.
 
     PYTHONPATH=src python studies/structure_ablation.py DATA [--seeds 0 1 2] [--kinds vit sum ...] [--out FILE]
+    PYTHONPATH=src python studies/structure_ablation.py DATA --no-maps
 
 Every kind and seed is one training run; a run that is in the results already, maps and all, is not run again, so it
-can be killed and taken up. Runs of one seed start from the same weights and see the same pictures in the same order.
-What differs from the paper in size and length is said in the results; `structure_ablation_tables.py` writes them up.
+can be killed and taken up. The maps take several times as long as the training, and --no-maps leaves them out. Runs of
+one seed start from the same weights and see the same pictures in the same order. What differs from the paper in size
+and length is said in the results; `structure_ablation_tables.py` writes them up.
 """
 
 from __future__ import annotations
@@ -103,18 +105,26 @@ def _tensors(data: Path, split: str, count: int) -> tuple[torch.Tensor, torch.Te
     return torch.from_numpy(np.ascontiguousarray(x)), torch.tensor(images.labels)
 
 
-def train_one(kind: str, seed: int, batches: Shifted, epochs: int, animals: Mapping[str, Shown]) -> dict[str, Any]:
-    """One run: what its log says by epoch, how the units of the trained network cluster, and where its maps point."""
+def train_one(
+    kind: str, seed: int, batches: Shifted, epochs: int, animals: Mapping[str, Shown] | None = None
+) -> dict[str, Any]:
+    """One run: what its log says by epoch, how the units of the trained network cluster.
+
+    With animals, also where its maps point.
+    """
     recipe = recipe_of(kind, seed, epochs)
     trainee = Trainee(recipe, len(CLASSES), torch.device("cpu"), structure=KINDS[kind] is not None)
-    log, began, untrained = [], time.process_time(), pointing(trainee.model, animals)
+    untrained = None if animals is None else pointing(trainee.model, animals)
+    log, began = [], time.process_time()
     last = WARMUP + epochs
     for epoch in tqdm(range(last), f"{kind}, seed {seed}", leave=False):
         log.append(run_epoch(trainee, batches.epoch(seed, epoch), epoch, batches.steps))
         log[-1]["accuracy"] = trainee.accuracy(batches.test())
     seconds = round(time.process_time() - began, 1)
-    found = {"before training": untrained, "after training": pointing(trainee.model, animals)}
-    return {"log": log, "cpu seconds": seconds, "inside": inside(trainee.model, batches), "pointing": found}
+    run = {"log": log, "cpu seconds": seconds, "inside": inside(trainee.model, batches)}
+    if animals is not None:
+        run["pointing"] = {"before training": untrained, "after training": pointing(trainee.model, animals)}
+    return run
 
 
 def pointing(model: torch.nn.Module, animals: Mapping[str, Shown]) -> dict[str, Any]:
@@ -163,6 +173,7 @@ def main() -> None:
     parser.add_argument("--epochs", type=int, default=EPOCHS)
     parser.add_argument("--train", type=int, default=TRAIN, help="training pictures")
     parser.add_argument("--test", type=int, default=TEST, help="test pictures")
+    parser.add_argument("--no-maps", action="store_true", help="do not ask where the maps of the networks point")
     parser.add_argument("--out", type=Path, default=OUT)
     args = parser.parse_args()
     settings = {"network": NETWORK, "train": args.train, "test": args.test, "batch": BATCH, "epochs": args.epochs}
@@ -171,11 +182,12 @@ def main() -> None:
     if result["settings"] != settings:
         raise SystemExit(f"{args.out} holds runs with other settings: {result['settings']}")
     batches = Shifted(args.data, args.train, args.test)
-    animals = {"pets": pets(args.data), "voc_animals": voc_animals(args.data)}
+    animals = None if args.no_maps else {"pets": pets(args.data), "voc_animals": voc_animals(args.data)}
     for seed in args.seeds:
         for kind in args.kinds:
             name = f"{kind} {seed}"
-            if "pointing" not in result["runs"].get(name, {}):  # older runs were not asked where their maps point
+            wanted = "log" if args.no_maps else "pointing"
+            if wanted not in result["runs"].get(name, {}):
                 result["runs"][name] = train_one(kind, seed, batches, args.epochs, animals)
                 replace_file(args.out, (json.dumps(result, indent=1) + "\n").encode())
                 print(name, result["runs"][name]["log"][-1], result["runs"][name]["cpu seconds"], flush=True)

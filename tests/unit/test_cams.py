@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -37,6 +39,13 @@ def test_a_row_shows_the_picture_its_mask_and_every_model():
     assert [tile.caption for tile in panel.tiles[:4]] == ["picture 0", "mask", "a: cat", "b: cat"]
     assert panel.tiles[1].image[0, 0, 0] == 100 and panel.tiles[1].image[1, 1, 0] == 25
     assert to_png(panel).startswith(b"\x89PNG")
+
+
+def test_the_title_says_predicted_only_of_predicted_classes():
+    predicted = finding()
+    other = replace(predicted, targets=(predicted.predicted + 1) % 3)
+    assert cam_panel([GREY] * 3, {"a": predicted}).title == "Where the evidence for the predicted class lies"
+    assert cam_panel([GREY] * 3, {"a": predicted, "b": other}).title == "Where the evidence for the class lies"
 
 
 def test_what_the_model_saw_is_what_is_drawn():

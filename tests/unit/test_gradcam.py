@@ -193,6 +193,11 @@ def test_another_size_of_pictures_gives_another_grid():
         ({"block": 3}, "no such block\n  given:    3\n  accepted: -3 to 2"),
         ({"batch_size": 0}, "batch_size is at least 1"),
         ({"batch_size": "3"}, "batch_size is at least 1\n  given:    '3'"),
+        ({"plus_plus": "no"}, "plus_plus is True or False"),
+        ({"eps": -1.0}, "eps is a number"),
+        ({"eps": float("nan")}, "eps is a number"),
+        ({"size": (0, 3)}, r"a size is \(height, width\)\n  given:    \(0, 3\)"),
+        ({"size": 5}, r"a size is \(height, width\)\n  given:    5"),
     ],
 )
 def test_what_cannot_be_asked_is_refused(gap, settings, says):

@@ -62,6 +62,8 @@ def test_masks_follow_their_pictures_to_the_models_input():
         ("masks", "picture '000000' has no masks"),
         ("boxes", "picture '000000' has no boxes"),
         ("segments", "no such source of masks\n  given:    'segments'"),
+        (None, "no such source of masks\n  given:    None"),
+        (lambda _: None, "one mask for each picture\n  given:    'NoneType'"),
         (lambda batch: batch, "a mask is as large as its picture"),
         (lambda _: [np.full((4, 6), 255)] * 2, "1 on the object and 0 elsewhere"),
         (lambda _: [], "one mask for each picture\n  given:    0"),
@@ -70,6 +72,15 @@ def test_masks_follow_their_pictures_to_the_models_input():
 def test_what_gives_no_masks_is_refused(source, says):
     with pytest.raises(vt.VitreousError, match=says):
         vt.object_masks(pictures(), source, progress=False)
+
+
+@pytest.mark.parametrize("source", ["instances", "boxes", lambda batch: batch])
+def test_classes_are_those_of_the_sets_own_masks(source):
+    """They would be passed over in silence."""
+    with pytest.raises(vt.SettingsError, match="only a set's own masks know classes"):
+        vt.object_masks(pictures(instances=CLASSES), source, classes=[7], progress=False)
+    with pytest.raises(vt.SettingsError, match="classes are whole numbers"):
+        vt.object_masks(pictures(masks=CLASSES), classes="cat", progress=False)
 
 
 # -- MobileSAM, with a stand-in where its network would be

@@ -222,6 +222,7 @@ def test_components_are_named_by_their_smallest_row_at_any_limit():
     np.testing.assert_array_equal(near_components(rows, 1), [0, 1, 2, 3, 4])
     np.testing.assert_array_equal(near_components(rows, 1.0001), [0, 1, 0, 1, 4])
     np.testing.assert_array_equal(near_components(rows, 100), [0] * 5)
+    np.testing.assert_array_equal(near_components(rows, 1e300), [0] * 5)
 
 
 def test_the_order_of_samples_does_not_matter_where_there_are_no_ties():
@@ -403,9 +404,18 @@ def test_nearly_dead_units_can_be_left_out():
     assert without.labels[0, 1, 4] == without.labels[1, 1, 4] == -1
 
 
+def test_a_model_of_nearly_dead_units_that_are_left_out_is_refused():
+    x = np.zeros((200, 2, 1, 3))
+    x[0] = 1
+    with pytest.raises(SettingsError, match=r"(?s)every unit is dead or nearly so.*keep_nearly_dead=True"):
+        vt.structure(x, keep_nearly_dead=False)
+    assert vt.structure(x).largest == 6
+
+
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
+        ({"layers": [2, 0]}, r"layers go from first to last(.*\n)*  given:    \[2, 0\]\n  accepted: \[0, 2\]"),
         ({"layers": [4]}, "no such layer"),
         ({"tokens": [0, 2]}, "no such token"),
         ({"tokens": [0, 1, 2]}, "no such token\n  given:    2\n  accepted: -2 to 1"),

@@ -13,6 +13,7 @@ import vitreous as vt
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "studies"))
 
+import structure_ablation
 from structure_ablation import KINDS, Shifted, pointing, recipe_of, train_one
 from structure_ablation_tables import CLAIMS, ROWS, interval, pointed, seed_noise, verdict, write_tables
 from structure_cifar import CLASSES
@@ -71,7 +72,28 @@ def test_a_run_has_a_log_and_what_is_inside(batches, animals):
 
 def test_looking_where_maps_point_changes_no_training(batches, animals):
     """The same weights with and without a look before and after: networks are compared by seed."""
-    assert train_one("sum", 3, batches, 1, animals)["log"] == train_one("sum", 3, batches, 1, {})["log"]
+    looked, not_looked = train_one("sum", 3, batches, 1, animals), train_one("sum", 3, batches, 1)
+    assert looked["log"] == not_looked["log"] and "pointing" not in not_looked
+
+
+def test_a_run_is_done_once_and_again_only_for_its_maps(monkeypatch, tmp_path):
+    asked = []
+
+    def trained(kind, seed, _batches, _epochs, animals):
+        asked.append((kind, seed, animals is not None))
+        return {"log": [{}], "cpu seconds": 1} | ({} if animals is None else {"pointing": {}})
+
+    for name in ("Shifted", "pets", "voc_animals"):
+        monkeypatch.setattr(structure_ablation, name, lambda *_: None)
+    monkeypatch.setattr(structure_ablation, "train_one", trained)
+    monkeypatch.setattr(structure_ablation, "write_tables", lambda result: ", ".join(result["runs"]))
+    command = ["", "data", "--kinds", "vit", "raw", "--out", str(tmp_path / "found.json"), "--seeds"]
+    for more in (["0", "--no-maps"], ["0", "1", "--no-maps"], ["0"]):
+        monkeypatch.setattr(sys, "argv", command + more)
+        structure_ablation.main()
+    bare, with_maps = [("vit", 0, False), ("raw", 0, False)], [("vit", 0, True), ("raw", 0, True)]
+    assert asked == [*bare, ("vit", 1, False), ("raw", 1, False), *with_maps]
+    assert (tmp_path / "found.md").read_text() == "vit 0, raw 0, vit 1, raw 1"
 
 
 def test_pointing_is_the_point_game_of_the_maps(animals):

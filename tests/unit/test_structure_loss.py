@@ -380,7 +380,10 @@ def test_a_scaled_step_has_the_gradients_of_a_plain_one_and_an_overflow_is_survi
 
 @pytest.mark.parametrize("reduce", ["mean", "sum"])
 def test_accumulated_gradients_are_the_mean_of_those_of_the_formula(reduce):
-    """`accumulate` calls make up a step: totals are divided by it, and each call is filtered by its own main loss."""
+    """`accumulate` calls make up a step: totals are divided by it, and each call is filtered by its own main loss.
+
+    The sum is that over the batch of the step, so in the mean over three calls each counts three times.
+    """
     model, data = Stream(), batches(8)
     loss = started(model, every=1, accumulate=3, layers=3, tokens=2, gamma=0.5, reduce=reduce)
     for x, y in data[:3]:  # the draw that is clustered; its loss is still on none
@@ -400,9 +403,27 @@ def test_accumulated_gradients_are_the_mean_of_those_of_the_formula(reduce):
     for x, y in data[3:6]:
         logits, streams = every_block(model, x)
         some = streams[:, on[0]][:, :, on[1]]
-        totals.append(twin.total(some, clusters, nn.functional.cross_entropy(logits, y), 0.5, reduce))
+        gamma = 3 * 0.5 if reduce == "sum" else 0.5
+        totals.append(twin.total(some, clusters, nn.functional.cross_entropy(logits, y), gamma, reduce))
     torch.stack(totals).mean().backward()
     torch.testing.assert_close(ours, gradients(model), atol=1e-6, rtol=1e-4)
+
+
+@pytest.mark.parametrize("reduce", ["mean", "sum"])
+def test_a_step_in_parts_is_the_step_in_one_where_nothing_is_dropped(reduce):
+    first, (x, y) = batches(2, size=48)
+    steps = []
+    for parts in (1, 4):
+        model = Stream()
+        loss = started(model, every=1, accumulate=parts, gamma=0.5, reduce=reduce)
+        for a, b in zip(first[0].chunk(parts), first[1].chunk(parts), strict=True):
+            loss(nn.functional.cross_entropy(model(a), b))
+        model.zero_grad()
+        for a, b in zip(x.chunk(parts), y.chunk(parts), strict=True):
+            (loss(nn.functional.cross_entropy(model(a), b)) / parts).backward()
+            assert loss.log()["kept"] == loss.log()["terms"] > 0
+        steps.append(gradients(model))
+    torch.testing.assert_close(*steps, atol=1e-6, rtol=1e-4)
 
 
 def spoiled(loss: vt.StructureLoss, value: float) -> None:

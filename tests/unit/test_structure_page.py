@@ -80,6 +80,20 @@ def test_a_finding_on_its_own_has_tables_and_no_pictures():
     assert "differences" in [section.name for section in structure_sections(raw)]
 
 
+@pytest.mark.parametrize(
+    ("transform", "said"),
+    [("raw", "values are taken as they are. Two units are joined if their values differ by less than 0.2 on average"),
+     ("rank", "replaced by their ranks over the samples. Two units are joined if their ranks differ"),
+     ("normalised_raw", "brought to mean 0 and deviation 1 over the samples. Two units are joined if their values")],
+)  # fmt: skip
+def test_the_page_says_what_was_compared_and_needs_no_bins_for_it(transform, said, tmp_path):
+    x = planted()[:60]  # fewer samples than bins
+    finding = vt.structure(x, transform=transform, threshold=0.2, progress=False)
+    html = vt.structure_report({"a": finding}, tmp_path, sources={"a": x}, progress=False).read_text()
+    assert said in html and f"transform {transform}, threshold 0.2" in html
+    assert "100 bins" not in html and "From activations to grouped ranks" not in html
+
+
 def test_what_is_said_follows_from_the_numbers():
     planted_copies = vt.structure(planted(), progress=False)
     nothing = vt.structure(np.random.default_rng(0).normal(size=(200, 3, 1, 4)).astype(np.float32), progress=False)

@@ -299,6 +299,15 @@ def test_the_threshold_curve_passes_through_the_finding():
     assert threshold_curve({"a": FINDING}, None, (1.0,)).lines[0].y == (0.25,)
 
 
+def test_units_that_were_left_out_are_in_no_cluster_of_the_threshold_curve():
+    x = X.copy()
+    x[:, :2, 0, 0] = 0
+    x[0, :2, 0, 0] = 1  # nearly dead, and alike
+    finding = vt.structure(x, keep_nearly_dead=False, progress=False)
+    assert (vt.structure(x, progress=False).labels >= 0).sum() == (finding.labels >= 0).sum() + 2
+    assert threshold_curve({"a": finding}, {"a": x}, (1.0,)).lines[0].y == ((finding.labels >= 0).mean(),)
+
+
 def test_the_tests_of_a_comparison_become_tables():
     other = vt.structure(planted(seed=9), keep_transformed=True, progress=False)
     found = vt.compare(FINDING, other, names=("one", "two"), progress=False)

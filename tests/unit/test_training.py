@@ -321,6 +321,11 @@ def test_data_that_cannot_be_trained_on_is_refused(tmp_path):
         vt.train("cifar10-32", tmp_path / "c", data=(bare, bare), progress=False)
     with pytest.raises(vt.ImageError):
         vt.train("cifar10-32", tmp_path / "d", data=tmp_path, progress=False)
+    for own in ((bare,), (bare, bare, bare), (1, 2)):
+        with pytest.raises(vt.SettingsError, match="two image sets, \\(train, test\\)"):
+            vt.train("cifar10-32", tmp_path / "d", data=own, progress=False)
+    with pytest.raises(vt.SettingsError, match="data is a folder, or"):
+        vt.train("cifar10-32", tmp_path / "d", data=5, progress=False)
     with pytest.raises(vt.SettingsError, match="unknown recipe"):
         vt.train("mnist", tmp_path / "e")
     assert not any(tmp_path.iterdir())

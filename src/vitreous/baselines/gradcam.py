@@ -29,6 +29,7 @@ from torch import Tensor
 
 from vitreous.axes import Grid, Size
 from vitreous.baselines.logits import batches, check_classifier, classes_of, count_of, logits_of
+from vitreous.checks import flag, number, whole_numbers
 from vitreous.errors import ModelError, SettingsError
 from vitreous.finding import Finding, heat
 from vitreous.hooks import evaluating, patch
@@ -88,9 +89,8 @@ class CamFinding(Finding):
         The size is that of the model's input unless another is given.
         """
         maps = torch.as_tensor(self.scaled if scale else self.maps)
-        return F.interpolate(maps[:, None], tuple(size or self.size), mode="bilinear", align_corners=False)[
-            :, 0
-        ].numpy()
+        wanted = self.size if size is None else _checked_size(size)
+        return F.interpolate(maps[:, None], tuple(wanted), mode="bilinear", align_corners=False)[:, 0].numpy()
 
 
 def gradcam(
@@ -113,6 +113,7 @@ def gradcam(
     A model that reads its class token alone does not look at the patches after its last block any more: their gradient
     is 0. Then the maps are taken from what enters that block, the last place where patches matter, and `notes` says so.
     """
+    flag(plus_plus=plus_plus)
     method = next(name for name, plus in METHODS.items() if plus == plus_plus)
     return gradcams(
         subject,
@@ -147,6 +148,8 @@ def gradcams(
     check_classifier(subject)
     if not methods or (wrong := [name for name in methods if name not in METHODS]):
         raise SettingsError("no such method", given=wrong if methods else "none", accepted=tuple(METHODS))
+    number(eps=eps)
+    asked_size = None if size is None else _checked_size(size)
     index = subject.block_number(block)
     samples = count_of(inputs)
     site = f"blocks.{index}.resid.out"
@@ -173,12 +176,19 @@ def gradcams(
             asked,
             best,
             site,
-            Size(*(size or seen)),
+            asked_size or seen,
             about | {"plus_plus": METHODS[method]},
             notes,
         )
         for method, maps in cams.items()
     }
+
+
+def _checked_size(size: Size | tuple[int, int]) -> Size:
+    sides = whole_numbers("sides of a map", size)
+    if sides.shape != (2,) or sides.min() < 1:
+        raise SettingsError("a size is (height, width)", given=size, accepted="two whole numbers from 1 on")
+    return Size(*sides.tolist())
 
 
 def _grid(subject: Subject, seen: Size, block: int, patches: int) -> Grid:

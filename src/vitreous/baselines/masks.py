@@ -9,6 +9,7 @@ from typing import Literal
 import numpy as np
 
 from vitreous.axes import Size
+from vitreous.checks import whole, whole_numbers
 from vitreous.errors import ImageError, SettingsError
 from vitreous.images import ImageSet
 from vitreous.images.imageset import Picture
@@ -37,13 +38,16 @@ def object_masks(
     """
     from tqdm.auto import tqdm  # type: ignore[import-untyped]
 
-    if isinstance(source, str) and source not in GIVEN:
+    if source not in GIVEN if isinstance(source, str) else not callable(source):
         raise SettingsError("no such source of masks", given=source, accepted=(*GIVEN, "a mask model"))
-    if batch_size < 1:
-        raise SettingsError("batch_size is at least 1", given=batch_size)
+    if classes is not None and source != "masks":
+        what = source if isinstance(source, str) else "a mask model"
+        raise SettingsError("only a set's own masks know classes", given=f"classes={classes} of {what}")
+    only = None if classes is None else whole_numbers("classes", classes)
+    whole(1, batch_size=batch_size)
     with tqdm(total=len(images), desc="masks", disable=not progress, delay=1) as bar:
         found = []
-        for mask in _read(images, source, classes) if isinstance(source, str) else _asked(images, source, batch_size):
+        for mask in _read(images, source, only) if isinstance(source, str) else _asked(images, source, batch_size):
             found.append(mask)
             bar.update()
     return found
@@ -105,7 +109,7 @@ def _to_input(maps: Sequence[np.ndarray], preprocess: Preprocess) -> np.ndarray:
     return np.stack([preprocess.frame(Size(*one.shape)).to_input(one) for one in maps])
 
 
-def _read(images: ImageSet, source: str, classes: Sequence[int] | None) -> Iterator[np.ndarray]:
+def _read(images: ImageSet, source: str, classes: np.ndarray | None) -> Iterator[np.ndarray]:
     for picture in images:
         given = {"masks": picture.mask, "instances": picture.instances, "boxes": picture.boxes}[source]
         if given is None:
@@ -136,10 +140,9 @@ def _asked(images: ImageSet, model: MaskModel, batch_size: int) -> Iterator[np.n
     for first in range(0, len(images), batch_size):
         part = [np.asarray(picture.image) for picture in images[first : first + batch_size]]
         answers = model(part)
-        if len(answers) != len(part):
-            raise SettingsError(
-                "a mask model gives one mask for each picture", given=len(answers), accepted=str(len(part))
-            )
+        if not isinstance(answers, list | tuple | np.ndarray) or len(answers) != len(part):
+            given = len(answers) if isinstance(answers, list | tuple | np.ndarray) else type(answers).__name__
+            raise SettingsError("a mask model gives one mask for each picture", given=given, accepted=str(len(part)))
         for picture, mask in zip(part, answers, strict=True):
             if np.shape(mask) != picture.shape[:2] or not np.isin(mask, (0, 1)).all():
                 raise SettingsError(

@@ -107,7 +107,9 @@ def tcav(
     from tqdm.auto import tqdm  # type: ignore[import-untyped]
 
     check_classifier(subject)
-    number(above=True, ridge=ridge)
+    number(above=True, ridge=ridge, memory_mb=memory_mb)
+    if classifier is not None and not callable(classifier):
+        raise SettingsError("classifier makes a captum classifier when it is called", given=classifier)
     layers = _layers(subject, sites)
     shown, meant = _groups(images_by_class, "class"), _groups(concepts, "concept")
     draws = _draws([count_of(group) for group in shown.values()], random_sets, examples, seed)
@@ -142,6 +144,9 @@ def _groups(source: Groups | ImageSet | str | Path, what: str) -> dict[Any, Any]
     """Pictures by class number or by name of a concept."""
     if isinstance(source, Mapping):
         groups = {k: ImageSet.open(v) if isinstance(v, str | PurePath) else v for k, v in source.items()}
+    elif not isinstance(source, ImageSet | str | PurePath):
+        accepted = "pictures by name, a set with labels, or a folder of folders"
+        raise SettingsError(f"pictures by {what} are a dictionary, a set or a folder", given=source, accepted=accepted)
     else:
         images = source if isinstance(source, ImageSet) else ImageSet.open(source, labels="folders")
         if images.labels is None:
@@ -365,6 +370,8 @@ def tcav_table(a: TcavFinding, b: TcavFinding, names: tuple[str, str] = ("a", "b
     Pairs are scores of the same concept, class and random set, so both must come from the same pictures and seed. The
     scores of a layer are not independent (repeats share their pictures), which makes p smaller than it should be.
     """
+    if len(names) != 2:
+        raise SettingsError("two findings need two names", given=names)
     told = [[f.scores.shape, f.concepts, f.classes, *(f.settings[k] for k in PAIRED)] for f in (a, b)]
     if told[0] != told[1]:
         raise SettingsError(

@@ -101,6 +101,8 @@ def compare_pointing(
     cams_a: np.ndarray, cams_b: np.ndarray, masks: np.ndarray, names: tuple[str, str] = ("a", "b")
 ) -> PointingComparison:
     """Table 9: both metrics of two models on the same samples, with paired t-tests."""
+    if len(names) != 2:
+        raise SettingsError("two models need two names", given=names)
     rows = []
     for metric, measure in (("Point Game", point_game), ("Energy PG", energy_point_game)):
         a, b = measure(cams_a, masks), measure(cams_b, masks)

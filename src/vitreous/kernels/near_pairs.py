@@ -34,7 +34,8 @@ def near_components(rows: np.ndarray, limit: float, progress: bool = False) -> n
     count, samples = rows.shape
     if rows.dtype == np.uint8:
         bounds = np.add.reduceat(rows, np.arange(0, samples, GROUP), axis=1, dtype=np.int32)
-        limit = int(np.ceil(limit))  # distances are whole numbers: below the limit is below its ceiling
+        # distances are whole numbers: below the limit is below its ceiling, and none is above 255 a sample
+        limit = int(min(np.ceil(limit), 255 * samples + 1))
     else:
         bounds, limit = np.ascontiguousarray(rows[:, :HEAD]), float(limit)
     root = np.arange(count)

@@ -105,6 +105,9 @@ def structure(
         raise SettingsError("every unit is constant over the samples", given=shape, remedy="record samples that differ")
     nearly = _nearly_constant(flat) & ~dead
     usable = ~dead if keep_nearly_dead else ~(dead | nearly)
+    if not usable.any():
+        remedy = "keep_nearly_dead=True, or record samples that differ"
+        raise SettingsError("every unit is dead or nearly so, and those are left out", given=shape, remedy=remedy)
     places = np.random.default_rng(0).permutation(samples)
     rows = transformed(flat, transform, bins, places)
     labels = np.full(len(rows), -1)
@@ -264,6 +267,12 @@ def _layers(layers: Sequence[int] | None, names: tuple[str, ...]) -> tuple[int, 
             "structure looks across layers and needs two or more",
             given=names[which[0]],
             remedy="choose or record more layers; vt.unit_clusters joins units of one layer",
+        )
+    if list(which) != sorted(which):
+        raise SettingsError(
+            "layers go from first to last: an anchor is the first of its cluster",
+            given=list(which),
+            accepted=str(sorted(which)),
         )
     return which
 

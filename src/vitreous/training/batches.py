@@ -73,8 +73,12 @@ def open_batches(recipe: Recipe, data: Any, device: torch.device, share: Share, 
 
 def _pictures(recipe: Recipe, data: Any) -> tuple[ImageSet, ImageSet]:
     if isinstance(data, tuple | list):
-        train, test = data
-        return train, test
+        from vitreous.images import ImageSet
+
+        if len(data) != 2 or not all(isinstance(images, ImageSet) for images in data):
+            given = [type(images).__name__ for images in data]
+            raise SettingsError("pictures of your own are two image sets, (train, test)", given=given)
+        return data[0], data[1]
     if recipe.data == "scenes":
         return _scenes(recipe, "train"), _scenes(recipe, "test")
     if data is None:
@@ -82,6 +86,8 @@ def _pictures(recipe: Recipe, data: Any) -> tuple[ImageSet, ImageSet]:
             f"the recipe {recipe.name} trains on {recipe.data}, which is not bundled",
             remedy=f"say where it lies: --data FOLDER with {recipe.data} as its authors publish it",
         )
+    if not isinstance(data, str | Path):
+        raise SettingsError("data is a folder, or (train, test) pictures", given=type(data).__name__)
     from vitreous.datasets import dataset
 
     train, test = splits_of(recipe.data)

@@ -105,8 +105,7 @@ class StructureLoss(nn.Module):
         first, second = zip(*layer_pairs(layers), strict=True)
         self.register_buffer("_first", torch.tensor(first), persistent=False)
         self.register_buffer("_second", torch.tensor(second), persistent=False)
-        # of the draw that the loss is on, and of the one that is collected; the first batch tells how many tokens there
-        # are to draw from
+        # of the draw of the loss, and of the one that is collected; the first batch tells how many tokens there are
         for draw in ("loss", "next"):
             self.register_buffer(f"{draw}_layers", torch.zeros(layers, dtype=torch.int64))
             self.register_buffer(f"{draw}_tokens", torch.zeros(tokens, dtype=torch.int64))
@@ -203,7 +202,9 @@ class StructureLoss(nn.Module):
         anchor = aligned.detach().index_select(0, self._first)
         gap = aligned.index_select(0, self._second) - anchor  # (pair, sample, token, channel)
         fits = self.loss_tokens[-1] < self._shape[1]
-        aggregated, count, limit = _aggregate(main, gap, self.active, fits, self.reduce)
+        # a step gets the mean over its ranks and calls, so a sum over its whole batch counts once for each of them
+        scale = ranks.count() * self.accumulate if self.reduce == "sum" else 1 / gap.shape[1]
+        aggregated, count, limit = _aggregate(main, gap, self.active, fits, scale)
         self._log |= {"kept": count, "terms": self.active.sum(), "structure": aggregated.detach(), "main": limit}
         return main + self.gamma * aggregated
 
@@ -344,7 +345,7 @@ def _refuse_uneven(seen: list[tuple[int, ...]], shape: Sequence[int], tokens: in
         raise SettingsError("blocks are aligned only if they are equally wide", given=sorted(set(seen)))
 
 
-def _aggregate(main: Tensor, gap: Tensor, active: Tensor, fits: Tensor, reduce: str) -> tuple[Tensor, Tensor, Tensor]:
+def _aggregate(main: Tensor, gap: Tensor, active: Tensor, fits: Tensor, scale: float) -> tuple[Tensor, Tensor, Tensor]:
     """Section 3.5: gaps (pair, sample, token, channel) -> aggregated loss, how many terms it kept, main loss of all.
 
     What is dropped is dropped before it is squared: the square of infinity has no gradient, not even times zero.
@@ -353,5 +354,4 @@ def _aggregate(main: Tensor, gap: Tensor, active: Tensor, fits: Tensor, reduce: 
     kept = active & (means <= limit) & (fits == 1)  # the batch is long enough on every rank
     count = kept.sum()
     summed = torch.where(kept[:, None], gap, 0).square().sum()
-    scale = ranks.count() if reduce == "sum" else 1 / gap.shape[1]
     return scale * summed / count.clamp_min(1), count, limit

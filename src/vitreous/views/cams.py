@@ -53,7 +53,7 @@ def cam_panel(
     classes: Sequence[str] | None = None,
     masks: np.ndarray | None = None,
     pairs: int = 2,
-    title: str = "Where the evidence for the predicted class lies",
+    title: str | None = None,
 ) -> Pictures:
     """Tiles of a picture stand in a row, `pairs` of rows side by side: picture, mask if there is one, each model's map.
 
@@ -76,4 +76,7 @@ def cam_panel(
             said = f"{model}: {classes[called] if classes else f'class {called}'}"
             tiles.append(Tile(overlay(picture, cams[model][k]), f"{name}, map of {said}", said))
     columns = pairs * (1 + (masks is not None) + len(findings))
+    if title is None:
+        predicted = all(np.array_equal(finding.targets, finding.predicted) for finding in findings.values())
+        title = f"Where the evidence for the {'predicted ' if predicted else ''}class lies"
     return Pictures(title, tuple(tiles), columns, "Blue: little, red: much. Each map is scaled to its own range.")

@@ -35,6 +35,25 @@ if TYPE_CHECKING:
     from vitreous.lenses.structure_comparison import Comparison
 
 PIXELS = 480  # of a matrix on the page
+#: transform: when units are alike, what is made of a unit's values, and what then differs.
+TRANSFORMS = {
+    "grouped_rank": (
+        "put the samples in the same order, whatever their scale",
+        "Each unit's values are replaced by their ranks over the samples, the ranks by {bins} bins",
+        "bins",
+    ),
+    "rank": (
+        "put the samples in the same order, whatever their scale",
+        "Each unit's values are replaced by their ranks over the samples",
+        "ranks",
+    ),
+    "raw": ("have the same values on the samples", "Each unit's values are taken as they are", "values"),
+    "normalised_raw": (
+        "have the same values on the samples, but for scale and offset",
+        "Each unit's values are brought to mean 0 and deviation 1 over the samples",
+        "values",
+    ),
+}
 
 
 @dataclass(frozen=True, eq=False)
@@ -122,11 +141,15 @@ def _cluster_section(
     return Section(
         "clusters",
         "Units that do the same job",
-        "Two units are alike if they put the samples in the same order, whatever their scale; alike units form "
-        "clusters, within a layer and across layers.",
+        f"Two units are alike if they {_words(looked)[0]}; alike units form clusters, within a layer and across "
+        "layers.",
         tuple(groups),
         short="Clusters",
     )
+
+
+def _words(looked: Sequence[Looked]) -> tuple[str, str, str]:
+    return TRANSFORMS[looked[0].finding.settings["transform"]]
 
 
 def _layer_section(looked: Sequence[Looked], findings: Mapping[str, StructureFinding]) -> Section:
@@ -180,12 +203,12 @@ def _matrices(looked: Sequence[Looked]) -> Iterator[Matrix]:
 
 def _reading_section(looked: Sequence[Looked]) -> Section:
     settings = looked[0].finding.settings
+    _, made, what = _words(looked)
     words = Text(
         "How to read the numbers",
         (
-            f"Each unit's values are replaced by their ranks over the samples, the ranks by {settings['bins']} bins. "
-            f"Two units are joined if their bins differ by less than {settings['threshold']:g} on average, and joined "
-            "units form a cluster, also over several steps.",
+            f"{made.format(bins=settings['bins'])}. Two units are joined if their {what} differ by less than "
+            f"{settings['threshold']:g} on average, and joined units form a cluster, also over several steps.",
             "A cluster in one layer is a job done more than once; a cluster over layers is a unit that is carried on. "
             "An inefficient cluster has a gap: what it does vanishes in a layer and comes back in a later one.",
             "Units that are alike on these samples need not be so on others.",
@@ -195,7 +218,7 @@ def _reading_section(looked: Sequence[Looked]) -> Section:
     )
     panels: list[Panel] = [words]
     shown = next((one for one in looked if one.example is not None), None)
-    if shown is not None and shown.example is not None:
+    if shown is not None and shown.example is not None and settings["transform"] == "grouped_rank":
         panels.append(transformation_maps(shown.example, settings["bins"]))
     return Section(
         "reading",
@@ -217,15 +240,21 @@ def structure_overview(looked: Sequence[Looked]) -> Overview:
     first = looked[0].finding
     tokens = ", ".join(map(str, first.tokens[:8])) + (", ..." if len(first.tokens) > 8 else "")
     return Overview(
-        "Every unit of the residual stream, layer by layer, compared with every other: which ones order the samples "
-        "alike, where they are carried on, and where they vanish and come back.",
-        f"{first.settings['samples']:,} samples; tokens {tokens}; {first.settings['bins']} bins, threshold "
+        "Every unit of the residual stream, layer by layer, compared with every other: which ones are alike over the "
+        "samples, where they are carried on, and where they vanish and come back.",
+        f"{first.settings['samples']:,} samples; tokens {tokens}; {_compared(first)}, threshold "
         f"{first.settings['threshold']:g}.",
         tuple(Member(one.name, _about(one.finding), one.series) for one in looked),
         tuple(_numbers(looked)),
         tuple(_statements(looked)),
         kind="structure",
     )
+
+
+def _compared(finding: StructureFinding) -> str:
+    """What distances are taken between."""
+    transform = finding.settings["transform"]
+    return f"{finding.settings['bins']} bins" if transform == "grouped_rank" else f"transform {transform}"
 
 
 def _about(finding: StructureFinding) -> str:

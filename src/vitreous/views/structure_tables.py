@@ -135,7 +135,7 @@ def threshold_curve(
     for series, (name, finding) in enumerate(_some(findings).items()):
         bins = bins_of(finding, (sources or {}).get(name))
         flat = bins.reshape(len(bins), -1).astype(np.float32)
-        flat[:, finding.dead.ravel()] = 0  # ranks of equal values differ; dead units are to stay dead
+        flat[:, ~finding.counted.ravel()] = 0  # dead, though ranks of equal values differ, or left out: in no cluster
         steps = tqdm(thresholds, f"thresholds, {name}", leave=False, disable=not progress)
         shares = [float((unit_clusters(flat, shown_bins(finding), t) >= 0).mean()) for t in steps]
         lines.append(Line(name, tuple(shares), series))
