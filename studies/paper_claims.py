@@ -541,9 +541,9 @@ def segment_level() -> Found:
 
 
 def learned_w() -> Found:
-    """Over the data set, and per picture where both were kept for the same pictures."""
+    """Over the data set, and per picture where both were kept for the same pictures; what learning adds to length."""
     scores = read("tokens_segments")["scores"]["dinov2s_saliency"]
-    gaps, said, pairs = [], [], []
+    gaps, said, pairs, learning = [], [], [], []
     for name in ("voc_animals", "pets", "camvid"):
         a, b = (scores[name][row]["over the data set"]["mIoU"] for row in ("tokens, learned", "tokens, sum"))
         said.append(f"{name} {span(a, 100, 1)} against {span(b, 100, 1)}")
@@ -552,7 +552,10 @@ def learned_w() -> Found:
         if "mIoU more than the sum" in each:
             gaps.append(Gap(*each["mIoU more than the sum"]))
             pairs.append(f"{name} {gaps[-1].text(100, 1)}")
+        if "mIoU more than the unit sum" in each:
+            learning.append(f"{name} {Gap(*each['mIoU more than the unit sum']).text(100, 1)}")
     told = f"; per image, in the same pictures: {'; '.join(pairs)}"
+    told += f"; more than the sum at length 1, which learns nothing: {'; '.join(learning)}"
     return "learned w against the sum, over the data set: " + "; ".join(said) + told, verdict(*gaps)
 
 
