@@ -307,7 +307,8 @@ def _figure_of_lines(panel: Curve | Histogram, width: float) -> Figure:
         colour = colours.SERIES[line.series % len(colours.SERIES)]
         style = "--" if line.control else "-"
         if isinstance(panel, Curve):
-            axes.plot(panel.x, line.y, style, color=colour, label=_plain(line.name))
+            dot = "o" if len(panel.x) == 1 else None  # a line of one point is none
+            axes.plot(panel.x, line.y, style, marker=dot, color=colour, label=_plain(line.name))
             if line.low and line.high:
                 axes.fill_between(panel.x, line.low, line.high, color=colour, alpha=0.15, linewidth=0)
         elif panel.beside:

@@ -282,7 +282,7 @@ def index(plan: Plan, rng: np.random.Generator, models: list[str], held: dict) -
     said = [
         {
             "name": name,
-            "about": "A small model.",
+            "about": "A small model",
             "series": i,
             "depth": 12,
             "width": 192,

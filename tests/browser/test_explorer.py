@@ -169,7 +169,7 @@ def test_long_work_shows_its_progress_and_stops(site):
     page.get_by_role("button", name="Compute the maps of all 20 pictures").click()
     page.wait_for_selector("progress")
     page.get_by_role("button", name="Stop").click()
-    page.get_by_text(re.compile("Stopped after|All maps are kept")).wait_for()
+    page.get_by_text(re.compile("Stopped after|All maps were computed")).wait_for()
 
 
 def test_two_models_share_one_mouse(site):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from types import SimpleNamespace
 from unittest.mock import patch
 
 import numpy as np
@@ -18,7 +19,9 @@ from vitreous.errors import SettingsError
 from vitreous.examination import parts
 from vitreous.models.naming import hidden_blocks, short_names
 from vitreous.views.first_look import find_structure
+from vitreous.views.panels import Curve, Table
 from vitreous.views.seen import Seen
+from vitreous.views.units import depth_curve
 
 
 def _vit(name, seed):
@@ -58,6 +61,7 @@ def test_it_writes_a_run_a_first_look_and_the_report_of_all_lenses(done):
     for part in ("What single units respond to", "weights shuffled", "Which units do the same job"):
         assert part in html and part in page
     assert "Units that order the pictures alike: first: " in html
+    assert "vt.Store.open(&#34;../stores/first&#34;)" in html and (out / "stores" / "first").is_dir()
     for lens in ("structure", "disentangle", "align", "tokens"):
         assert (done.parent / "data" / "lens" / f"{lens}.js").is_file()
     record = json.loads((out / "first-look" / "run.json").read_text())
@@ -118,6 +122,19 @@ def test_names_become_folders():
     assert short_names(["bundled:scenes-text", "timm:a/b c", "x", "x", "hf:../.."]) == [
         "scenes-text", "a-b-c", "x-2", "x-3", "model",
     ]  # fmt: skip
+
+
+def test_models_of_different_depth_are_not_drawn_on_one_axis_of_blocks():
+    def measured(name, blocks):
+        site = np.arange(len(blocks)).repeat(2)
+        found = SimpleNamespace(held_out=np.array([0.99, 0.5] * len(blocks)))
+        sites = tuple(f"blocks.{block}.mlp.hidden" for block in blocks)
+        return SimpleNamespace(seen=SimpleNamespace(name=name, series=0), sites=sites, site=site, found=found)
+
+    alike = depth_curve([measured("a", (1, 2)), measured("b", (1, 2))], measured("blind", (1, 2)))
+    assert isinstance(alike, Curve) and alike.x == (1.0, 2.0) and len(alike.lines) == 3
+    table = depth_curve([measured("a", (1, 2)), measured("deep", (1, 3, 5))], None)
+    assert isinstance(table, Table) and table.rows[-1] == ("deep", 5, 0.5) and len(table.rows) == 5
 
 
 def test_too_few_scenes_are_refused(subjects, tmp_path):

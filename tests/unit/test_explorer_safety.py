@@ -225,6 +225,7 @@ def bomb():
 def test_what_is_no_picture_or_too_large_a_one_is_refused(client, data):
     answer = client.post("/api/pictures", content=data)
     assert answer.status_code == 415 and answer.json()["error"]["what"]
+    assert "on_error" not in answer.text  # what a folder of pictures is opened with helps nobody in a browser
 
 
 def test_long_thin_and_nameless_pictures(client):

@@ -88,6 +88,16 @@ def test_nothing_is_computed_for_those_who_have_gone(slow):
     assert slow.ask("alone", noted(order, "alone")).future.result(5) == "alone"  # whoever comes back is served
 
 
+def test_long_work_is_not_stopped_by_somebody_who_asks_for_the_same_and_leaves(slow):
+    order: list[str] = []
+    job = Jobs().start([lambda: slow.ask("shared", noted(order, "shared"), LATER)])
+    while "shared" not in slow._flights:
+        time.sleep(0.001)
+    slow.leave(slow.ask("shared", noted(order, "shared")))
+    slow.go.set()
+    assert ended(job) == "done" and order == ["shared"]
+
+
 def test_the_interest_moves_on(slow):
     order: list[str] = []
     ahead = [slow.ask(name, noted(order, name), SOON) for name in "ab"]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import shutil
+from dataclasses import replace
 from unittest.mock import patch
 
 import numpy as np
@@ -87,6 +88,12 @@ def test_patches_of_the_map_have_names_where_named_units_answer_most(examined):
     assert set(found) == set(named) and all(found[spot] <= named[spot] for spot in found)
 
 
+def test_pictures_of_the_map_keep_their_numbers_in_a_large_set(examined):
+    many = (*examined.pictures.close[:-1], 70_000)
+    _, arrays = cloud_arrays(replace(examined, pictures=replace(examined.pictures, close=many)))
+    assert set(arrays["picture"].tolist()) == set(many)
+
+
 def test_a_large_map_keeps_whole_paths(examined):
     head, arrays = cloud_arrays(examined, most=200)
     assert head["count"] <= 200
@@ -129,6 +136,18 @@ def test_names_that_are_code_are_only_words(examined, tmp_path):
     assert "alert(1)</script>" not in page and "<script>alert(1)" not in page
     assert "&lt;/script&gt;" in data_of(out, "lens/tokens")["html"]
     assert WORDS[-1] not in page
+
+
+def test_a_file_name_that_is_no_text_can_be_written(examined, tmp_path):
+    """Python reads its bytes as halves of characters, which neither a page nor a table can hold."""
+    shutil.copytree(examined.folder, tmp_path / "run")
+    about = json.loads((tmp_path / "run" / "examination.json").read_text())
+    about["images"]["names"][0] = "caf\udce9.png"
+    (tmp_path / "run" / "examination.json").write_text(json.dumps(about))
+    run = vt.open_run(tmp_path / "run")
+    site = vt.write_site(run, tmp_path / "site", progress=False).parent
+    assert data_of(site, "index")["pictures"]["names"][0] == "caf?.png"
+    assert vt.write_site(run, tmp_path / "single", single_file=True, progress=False).is_file()
 
 
 def test_a_single_file_holds_what_it_needs(examined, tmp_path):
@@ -175,8 +194,6 @@ def test_a_run_with_nothing_but_pictures_still_opens(examined, tmp_path):
 
 def test_one_unit_and_forty_parts(examined, tmp_path):
     """One unit alone, split into forty: the planted weights give each input to a sub-unit of its own."""
-    from dataclasses import replace
-
     from vitreous.cards.deck import Deck
     from vitreous.cards.lenses import disentangle_part
 
@@ -199,6 +216,9 @@ def test_one_unit_and_forty_parts(examined, tmp_path):
     run = small_run(tmp_path / "one", [small_vit("first", 1)], units=1, blocks=[2])
     out = vt.write_site(run, tmp_path / "site", progress=False).parent
     assert len(data_of(out, "units")["id"]) == 1
+    assert data_of(out, "index")["overview"]["numbers"][0]["note"] == "in 1 model"
+    shown = data_of(out, "lens/disentangle")["html"]
+    assert "h0" in shown or "How pure they are" not in shown  # one block: a dot a line, and never a panel of nothing
 
 
 def test_without_the_front_end_it_is_refused(examined, tmp_path):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from itertools import permutations
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -10,6 +11,7 @@ import torch
 
 import vitreous as vt
 from vitreous.evidence.stability import coherence, effective_rank, matched_similarity, stability
+from vitreous.examination.proof import stability_evidence
 
 
 def atoms(count: int, channels: int = 8, seed: int = 0) -> np.ndarray:
@@ -99,3 +101,21 @@ def test_bad_input_is_refused():
         effective_rank(0 * a)
     with pytest.raises(vt.SettingsError, match="2 or more atoms"):
         coherence(a[:1])
+
+
+def split_units(rng, tokens):
+    """Two units of two sub-units each, found on these tokens of the same pictures."""
+    top = SimpleNamespace(images=np.zeros((2, 3), int), tokens=tokens)
+    members = rng.random((4, 6))
+    return SimpleNamespace(
+        units=np.arange(2), top=top, representatives=members, subunits=lambda unit: [2 * unit, 2 * unit + 1]
+    )
+
+
+def test_the_same_patches_again_are_no_evidence():
+    """Of few pictures all patches are taken both times: a cosine of 1 would say only that it can be repeated."""
+    rng = np.random.default_rng(0)
+    some, others = np.array([[0, 1, 2], [3, 4, 5]]), np.array([[0, 1, 7], [3, 4, 5]])
+    one, again, elsewhere = (split_units(rng, tokens) for tokens in (some, some, others))
+    assert stability_evidence(one, again) == {"stability": [None, None], "stability_control": [None, None]}
+    assert None not in stability_evidence(one, elsewhere)["stability"]

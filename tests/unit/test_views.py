@@ -333,7 +333,16 @@ def test_a_chart_keeps_zero_in_sight_unless_it_has_another_baseline():
 def test_flat_lines_and_single_points_can_be_drawn(y, log):
     chart = lay_out(Curve("", (0.0, 1.0), (Line("a", y, low=y, high=y),), "", "", log=log))
     assert "nan" not in chart.marks[0].path
-    assert lay_out(Curve("", (4.0,), (Line("a", y[:1]),), "", "", log=log)).marks[0].path
+    alone = lay_out(Curve("", (4.0,), (Line("a", y[:1]),), "", "", log=log))
+    assert alone.marks[0].path.endswith("h0")  # a path of a single move draws nothing, not even its round ends
+    assert [text for _, text in alone.x_ticks] == ["3", "4", "5"]
+
+
+def test_there_is_no_number_between_two_blocks():
+    line = Line("a", (1.0, 2.0))
+    assert [text for _, text in lay_out(Curve("", (4.0, 7.0), (line,), "block", "")).x_ticks] == ["4", "5", "6", "7"]
+    shares = lay_out(Curve("", (0.5, 1.0), (line,), "share", ""))
+    assert [text for _, text in shares.x_ticks][:2] == ["0.5", "0.6"]
 
 
 def test_a_histogram_is_filled_only_where_nothing_is_covered():

@@ -1,5 +1,6 @@
 /** The explorer's server, when there is one. */
 import { bytesOf } from "./bytes";
+import { sentence } from "./sentence";
 import { live } from "./state";
 import type { Note } from "./types";
 
@@ -20,7 +21,8 @@ async function ask(path: string, init: RequestInit = {}): Promise<Response> {
   if (answer.ok) return answer;
   const problem = (await answer.json().catch(() => ({}))) as Problem;
   const { what, accepted, remedy } = problem.error ?? {};
-  throw new Error([what ?? `The explorer answered ${answer.status}.`, accepted && `Accepted: ${accepted}`, remedy].filter(Boolean).join(" "));
+  const said = [what ?? `The explorer answered ${answer.status}`, accepted && `accepted: ${accepted}`, remedy];
+  throw new Error(said.filter((part): part is string => !!part).map(sentence).join(" "));
 }
 
 function address(path: string): string {

@@ -19,3 +19,10 @@ export function shortsOf(bytes: Uint8Array): Uint16Array {
   for (let i = 0; i < out.length; i++) out[i] = (bytes[2 * i] ?? 0) | ((bytes[2 * i + 1] ?? 0) << 8);
   return out;
 }
+
+/** `count` whole numbers of two bytes each, or of four where a set is too large for two. */
+export function wholesOf(bytes: Uint8Array, count: number): Uint16Array | Uint32Array {
+  if (bytes.byteLength !== 4 * count) return shortsOf(bytes);
+  const view = new DataView(bytes.buffer, bytes.byteOffset, bytes.byteLength);
+  return Uint32Array.from({ length: count }, (_, i) => view.getUint32(4 * i, true));
+}

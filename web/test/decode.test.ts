@@ -1,10 +1,11 @@
 import { describe, expect, it } from "vitest";
 
-import { bytesOf, floatsOf, shortsOf } from "../src/bytes";
+import { bytesOf, floatsOf, shortsOf, wholesOf } from "../src/bytes";
 import { smooth } from "../src/heat";
 import { centred, cloudFrom, pathOf, picturesOf, seeded, ways, type Cloud } from "../src/map/cloud";
 import { parse, to, toUnit } from "../src/route";
 import { find, readAsked } from "../src/search";
+import { sentence } from "../src/sentence";
 import { scriptOf } from "../src/source";
 import type { Units } from "../src/types";
 
@@ -15,6 +16,17 @@ describe("columns", () => {
     const floats = new Float32Array([1.5, -2, 1e-20, 3e8]);
     expect(floatsOf(bytesOf(base64(new Uint8Array(floats.buffer))))).toEqual(floats);
     expect([...shortsOf(bytesOf(base64(new Uint8Array([1, 2, 255, 255]))))]).toEqual([513, 65535]);
+  });
+  it("hold numbers of pictures in two bytes, or in four where there are many", () => {
+    expect([...wholesOf(new Uint8Array([1, 2, 255, 255]), 2)]).toEqual([513, 65535]);
+    const many = new Uint8Array(new Uint32Array([9, 70_000, 3]).buffer);
+    expect([...wholesOf(many.subarray(4), 2)]).toEqual([70_000, 3]);
+  });
+});
+
+describe("refusals", () => {
+  it("are told as sentences", () => {
+    expect(["no such picture", "accepted: 0 to 31", "Is it running?"].map(sentence)).toEqual(["No such picture.", "Accepted: 0 to 31.", "Is it running?"]);
   });
 });
 

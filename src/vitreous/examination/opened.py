@@ -299,7 +299,7 @@ def open_run(folder: str | Path) -> Examination:
         if (about["format"], about["version"]) != (files.FORMAT, files.VERSION):
             raise ValueError(f"{about['format']}, version {about['version']}")
         pictures = about["images"]
-        names, shown = tuple(map(str, pictures["names"])), tuple(map(_inside, pictures["files"]))
+        names, shown = tuple(map(_text, pictures["names"])), tuple(map(_inside, pictures["files"]))
         if len(names) != len(shown):
             raise ValueError("pictures and files differ in number")
         kept = Pictures(
@@ -316,6 +316,11 @@ def open_run(folder: str | Path) -> Examination:
     except (LookupError, TypeError, ValueError, AttributeError) as error:
         said = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise StoreError(f"examination.json is damaged: {said}", given=folder.name, remedy=files.AGAIN) from None
+
+
+def _text(name: Any) -> str:
+    """A name as it can be written anywhere: of file names that are no text Python keeps halves of characters."""
+    return str(name).encode(errors="replace").decode()
 
 
 def _inside(name: Any) -> str:

@@ -63,7 +63,13 @@ def _at_random(found: Monosemanticity, embeddings: np.ndarray, rng: np.random.Ge
 
 
 def stability_evidence(finding: Disentanglement, again: Disentanglement) -> dict[str, list[float | None]]:
-    """Whether other patches give the same sub-units. Control: every sub-unit taken for the unit as a whole."""
+    """Whether other patches give the same sub-units. Control: every sub-unit taken for the unit as a whole.
+
+    Of few pictures every patch is taken both times: there are no others, and nothing was tried.
+    """
+    same = map(np.array_equal, (finding.top.images, finding.top.tokens), (again.top.images, again.top.tokens))
+    if all(same):
+        return {name: [None] * len(finding.units) for name in ("stability", "stability_control")}
     found, control = [], []
     for unit in finding.units.tolist():
         mine = finding.representatives[finding.subunits(unit)]

@@ -80,12 +80,10 @@ class Album:
 
     def add(self, data: bytes, name: str = "") -> Upload:
         """Decodes a file's bytes. Files and pictures that are too large are refused before they are unpacked."""
-        from vitreous.images.decode import decode
-
         if len(data) > LARGEST_FILE:
             raise ImageError("the file is too large", given=f"{len(data):,} bytes", accepted=f"{LARGEST_FILE:,} bytes")
         with self._one:
-            image = decode(data, "the picture", most=LARGEST_PICTURE).image
+            image = _decoded(data)
             if min(image.size) < 1 or max(image.size) > 200 * min(image.size):
                 raise ImageError("the picture is too narrow to look at", given=f"{image.width} x {image.height} pixels")
             image.thumbnail((KEPT_SIDE, KEPT_SIDE))
@@ -107,6 +105,18 @@ class Album:
         file = io.BytesIO()
         image.save(file, "PNG", compress_level=1)
         return file.getvalue()
+
+
+def _decoded(data: bytes) -> Image:
+    """What was dropped in, RGB. A refusal says what to do in the browser, not what to do with a folder of pictures."""
+    from vitreous.images.decode import decode
+
+    try:
+        return decode(data, "the picture", most=LARGEST_PICTURE).image
+    except ImageError as error:
+        raise ImageError(
+            error.parts["what"], accepted=error.parts.get("accepted"), remedy="drop in another picture"
+        ) from error
 
 
 def seen_box(preprocess: Preprocess, image: Image) -> tuple[int, int, int, int]:

@@ -55,7 +55,7 @@ class Worker:
     def ask(self, key: Hashable, work: Work, urgency: int = NOW) -> Flight:
         """Has the work done once, however many ask; the flight holds the result, now or later.
 
-        Whoever asks with urgency NOW waits for it, and `leave`s when it waits no longer.
+        Whoever asks NOW or LATER waits for it, and `leave`s when it waits no longer.
         """
         with self._lock:
             flight = self._flights.get(key)
@@ -65,7 +65,7 @@ class Worker:
                     flight.future.set_result(kept)
                     return flight
                 self._flights[key] = flight
-            flight.waiting += urgency == NOW
+            flight.waiting += urgency != SOON
             flight.ahead &= urgency == SOON
             self._queue.put((urgency, next(self._order), flight))  # again if it was there: the more urgent one counts
             if self._thread is None:

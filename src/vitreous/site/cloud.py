@@ -27,6 +27,7 @@ def cloud_arrays(examination: Examination, most: int = MOST) -> tuple[dict[str, 
     layers = list(dict.fromkeys(layer for _, layer in spectral.blocks))
     names = [entry.name for entry in examination.models]
     close = np.asarray(examination.pictures.close)
+    number = np.uint16 if close.max(initial=0) <= np.iinfo(np.uint16).max else np.uint32
     parts: dict[str, list[np.ndarray]] = {name: [] for name in ("node", "model", "layer", "picture", "token")}
     share = min(1.0, most / max(1, len(spectral)))
     for (model, layer), (first, _, pictures, patches) in spectral.blocks.items():
@@ -35,7 +36,7 @@ def cloud_arrays(examination: Examination, most: int = MOST) -> tuple[dict[str, 
         parts["node"].append(first + kept)
         parts["model"].append(np.full(len(kept), names.index(model), np.uint8))
         parts["layer"].append(np.full(len(kept), layers.index(layer), np.uint8))
-        parts["picture"].append(close[picture].astype(np.uint16))
+        parts["picture"].append(close[picture].astype(number))
         parts["token"].append((patch + len(examination.model(model).prefix)).astype(np.uint16))
     columns = {name: np.concatenate(part) for name, part in parts.items()}
     node = columns.pop("node")

@@ -119,7 +119,8 @@ def _numbers(gathered: Gathered, sheets: list[Sheet]) -> Iterator[dict[str, Any]
     columns = gathered.columns
     units = len(columns["id"])
     named = sum(label is not None for label in columns["label"])
-    yield {"label": "units", "value": f"{units:,}", "note": f"in {len(gathered.models)} models"}
+    count = len(gathered.models)
+    yield {"label": "units", "value": f"{units:,}", "note": f"in {count} model{'s' if count > 1 else ''}"}
     yield {"label": "pictures", "value": f"{len(gathered.pictures):,}", "note": None}
     if any(sheet.labels is not None for sheet in sheets):
         yield {
@@ -174,7 +175,7 @@ def _about_parts(sheets: list[Sheet]) -> Iterator[dict[str, Any]]:
 def _about_space(gathered: Gathered) -> str:
     run = gathered.first
     models = list(dict.fromkeys(model for model, _ in run.spectral.blocks))
-    mixed = [len({model for model in np.unique(owner)}) for owner in _owners(run)]
+    mixed = [len(owners) for owners in _owners(run)]
     shared = sum(count > 1 for count in mixed)
     if len(models) < 2:
         return f"All blocks of {models[0]} lie on one map, in {len(mixed)} groups of patches."

@@ -12,6 +12,7 @@ from vitreous.errors import VitreousError
 from vitreous.images import ImageSet
 from vitreous.render import sections_html
 from vitreous.views.align import color_mosaic
+from vitreous.views.colours import NEUTRAL
 from vitreous.views.panels import Curve, Group, Histogram, Line, Panel, Section, Table
 from vitreous.views.structure_page import look_at, structure_sections
 from vitreous.views.token_page import READ, spread_tokens
@@ -123,14 +124,14 @@ def _disentangle(gathered: Gathered) -> tuple[Section, ...]:
         "cosine with the sub-units of other patches."
     )
     table = Table("Block by block", columns, rows, caption)
-    parts: list[Panel] = [_part_counts(there), _ms_curves(there)]
+    parts: tuple[Panel, ...] = (_part_counts(there), *_ms_curves(there))
     return (
         Section(
             "splits",
             "Units and their parts",
             "A unit's strongest patches are grouped by what drove it there; each group becomes a sub-unit, and "
             "together they are the unit, bit for bit.",
-            (Group("", tuple(parts), columns=2), Group("", (table,))),
+            (Group("", parts, columns=2), Group("", (table,))),
             short="Parts",
         ),
     )
@@ -167,20 +168,20 @@ def _part_counts(there: list[tuple[str, Sheet]]) -> Histogram:
     return Histogram("How many sub-units a unit has", edges, tuple(lines), "sub-units", "units", caption, beside=True)
 
 
-def _ms_curves(there: list[tuple[str, Sheet]]) -> Panel:
-    """MS-Score by block: units, sub-units, and random parts as the control; the first model that has them."""
+def _ms_curves(there: list[tuple[str, Sheet]]) -> Iterator[Curve]:
+    """MS-Score by block: units, sub-units, and random parts as the control; a curve a model that has them all."""
     for name in dict.fromkeys(name for name, _ in there):
         mine = [sheet for other, sheet in there if other == name]
         curves = {key: [_mean(sheet, key) for sheet in mine] for key in ("ms", "subunit_ms", "subunit_control")}
         if all(value is not None for values in curves.values() for value in values):
             titles = {"ms": "units", "subunit_ms": "sub-units", "subunit_control": "random parts"}
             lines = tuple(
-                Line(titles[key], tuple(float(v or 0) for v in values), k, control=key == "subunit_control")
+                Line(titles[key], tuple(float(v or 0) for v in values), NEUTRAL if control else k, control=control)
                 for k, (key, values) in enumerate(curves.items())
+                for control in (key == "subunit_control",)
             )
             x = tuple(float(sheet.block) for sheet in mine)
-            return Curve(f"How pure they are, {name}", x, lines, "block", "MS-Score")
-    return Table("How pure they are", ("model",), ())
+            yield Curve(f"How pure they are, {name}", x, lines, "block", "MS-Score")
 
 
 # -- align
@@ -200,7 +201,8 @@ def _align(gathered: Gathered) -> tuple[Section, ...]:
         count = max(pictures for _, _, pictures, _ in spectral.blocks.values())
         some = np.linspace(0, min(count, len(images)) - 1, min(SHOWN, len(images))).round().astype(int).tolist()
         panels = (color_mosaic(spectral, shades, images, pictures=some, title=""),)
-        text = f"{len(spectral):,} patches of {len(run.pictures.close)} pictures. The map shows all of them."
+        layers, pictures = len(spectral.blocks), len(run.pictures.close)
+        text = f"{len(spectral):,} points: the patches of {pictures} pictures at {layers} layers in all."
         if run.settings["responses"] is None and len(one.names) > 1:
             text += f" {UNALIGNED}"
         groups.append(Group(", ".join(one.names.values()), panels, text))

@@ -58,8 +58,11 @@ class Axis:
         share = min(max((v - low) / (high - low), 0.0), 1.0)
         return round(self.start + share * (self.end - self.start), 2)
 
-    def ticks(self, about: int) -> tuple[tuple[float, str], ...]:
+    def ticks(self, about: int, whole: bool = False) -> tuple[tuple[float, str], ...]:
+        """Where numbers stand, and how they are written; if `whole`, no fractions: there is no block 4.5."""
         values = log_ticks(self.low, self.high) if self.log else ticks(self.low, self.high, about)
+        if whole:
+            values = [v for v in values if v == int(v)]
         return tuple((self.at(v), short(v)) for v in values)
 
 
@@ -118,7 +121,9 @@ def _limits(values: Iterable[float], log: bool, baseline: float | None) -> tuple
 
 
 def _path(points: Iterable[tuple[float, float]]) -> str:
-    return "M" + "L".join(f"{x:g},{y:g}" for x, y in points)
+    """A line through the points; one point alone becomes a dot, as round ends of a line of no length."""
+    path = "M" + "L".join(f"{x:g},{y:g}" for x, y in points)
+    return path if "L" in path else f"{path}h0"
 
 
 def lay_out(panel: Curve | Histogram, width: float = WIDTH) -> Chart:
@@ -130,13 +135,13 @@ def lay_out(panel: Curve | Histogram, width: float = WIDTH) -> Chart:
     if isinstance(panel, Histogram) and panel.beside:
         every.append(1.0)  # on a log scale a bar of one has to be seen, and all bars begin at the same height
     wide = (min(positions), max(positions))
-    x = Axis(wide[0], wide[1] if wide[1] > wide[0] else wide[0] + 1, LEFT, width - RIGHT)
+    x = Axis(*wide, LEFT, width - RIGHT) if wide[1] > wide[0] else Axis(wide[0] - 1, wide[0] + 1, LEFT, width - RIGHT)
     y = Axis(*_limits(every, panel.log, baseline), height - BOTTOM, TOP, panel.log)
     return Chart(
         tuple(_curve_mark(line, positions, x, y) for line in panel.lines)
         if isinstance(panel, Curve)
         else _outline_marks(panel, x, y),
-        x.ticks(7 if width > 300 else 4),
+        x.ticks(7 if width > 300 else 4, whole=isinstance(panel, Curve) and all(p == int(p) for p in positions)),
         y.ticks(5 if width > 300 else 3),
         None if baseline is None else y.at(baseline),
         width,

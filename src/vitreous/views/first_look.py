@@ -134,9 +134,9 @@ def reading_section(found: FirstLook) -> Section:
     )
     code = Text(
         "Look further yourself",
-        ("Everything behind this page lies beside it on disk. From its folder:",),
+        ("Everything behind this page lies on disk, in the folder above its own. From its own:",),
         "import vitreous as vt\n\n"
-        f'store = vt.Store.open("{_folder(found)}/{name}")\n'
+        f'store = vt.Store.open("../{_folder(found)}/{name}")\n'
         f'store["{site}"][0]  # (token, channel) of scene 0\n\n'
         'subject = vt.load("bundled:scenes-text")\n'
         'with vt.capture(subject, "blocks.*.attn.pattern") as rec:\n'

@@ -289,16 +289,22 @@ def survival_curve(measured: Sequence[Measured], shuffled: Measured | None) -> C
     )
 
 
-def depth_curve(measured: Sequence[Measured], shuffled: Measured | None) -> Curve:
+def depth_curve(measured: Sequence[Measured], shuffled: Measured | None) -> Curve | Table:
+    """Models with other blocks than the first have no place on its axis: then it is a table."""
+    title, caption = "Where the detectors are", f"Detectors have a held-out AUC of at least {DETECTS}."
+    every = [*measured, *([] if shuffled is None else [shuffled])]
+    if len({m.sites for m in every}) > 1:
+        rows = tuple((m.seen.name, block_of(m.sites[k]), v) for m in every for k, v in enumerate(_by_block(m)))
+        return Table(title, ("model", "block", "share of units that are detectors"), rows, caption)
     lines = [Line(m.seen.name, _by_block(m), m.seen.series) for m in measured]
     lines += [] if shuffled is None else [Line(shuffled.seen.name, _by_block(shuffled), NEUTRAL)]
     return Curve(
-        "Where the detectors are",
+        title,
         tuple(float(block_of(site)) for site in measured[0].sites),
         tuple(lines),
         "hidden units of block",
         "share of units that are detectors",
-        f"Detectors have a held-out AUC of at least {DETECTS}.",
+        caption,
     )
 
 

@@ -29,7 +29,7 @@ function Editor({ id, note, close }: { id: string; note: Note | undefined; close
       </label>
       <label>
         <span>Comment</span>
-        <textarea rows={2} maxLength={2000} value={comment} onInput={(event) => setComment(event.currentTarget.value)} />
+        <textarea rows={2} maxLength={4000} value={comment} onInput={(event) => setComment(event.currentTarget.value)} />
       </label>
       <p class="actions">
         <button class="button strong" type="submit" disabled={!name.trim() && !comment.trim()}>

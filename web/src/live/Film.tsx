@@ -22,7 +22,7 @@ export function Film({ picture, count, choose }: { picture: PictureId; count: nu
     setBusy(true);
     try {
       const got = await upload(file);
-      setOwn((was) => [...was, got]);
+      setOwn((was) => [...was.filter((other) => other.id !== got.id), got]);
       choose(got.id);
     } catch (error) {
       say((error as Error).message, { tone: "bad" });

@@ -51,7 +51,7 @@ export function Jobs({ model, pictures }: { model: Model; pictures: number }) {
           <button class="button small" onClick={start}>
             Compute the maps of all {count(pictures, "picture")}
           </button>
-          {job && <span class="quiet">{job.state === "done" ? "All maps are kept." : job.state === "cancelled" ? `Stopped after ${job.done}.` : `Failed: ${job.error ?? "see the terminal"}`}</span>}
+          {job && <span class="quiet">{job.state === "done" ? "All maps were computed; those that memory has room for are kept." : job.state === "cancelled" ? `Stopped after ${job.done}.` : `Failed: ${job.error ?? "see the terminal"}`}</span>}
         </>
       )}
     </div>

@@ -1,5 +1,5 @@
 /** The universal space in memory: one entry a patch of a picture at a layer of a model. */
-import { bytesOf, floatsOf, shortsOf } from "../bytes";
+import { bytesOf, floatsOf, shortsOf, wholesOf } from "../bytes";
 import type { CloudFile, Tile } from "../types";
 
 export interface Cloud {
@@ -9,7 +9,7 @@ export interface Cloud {
   colour: Uint8Array;
   model: Uint8Array;
   layer: Uint8Array;
-  picture: Uint16Array;
+  picture: Uint16Array | Uint32Array;
   token: Uint16Array;
   concept: Uint8Array;
   layers: string[];
@@ -64,7 +64,7 @@ export function cloudOf(file: CloudFile): Cloud {
     colour: bytesOf(file.colour),
     model: bytesOf(file.model),
     layer: bytesOf(file.layer),
-    picture: shortsOf(bytes.picture),
+    picture: wholesOf(bytes.picture, file.count),
     token: shortsOf(bytes.token),
     concept: bytesOf(file.concept),
     layers: file.layers,
@@ -102,7 +102,7 @@ export function cloudFrom(bytes: Uint8Array): Cloud {
     colour: must("colour"),
     model: must("model"),
     layer: must("layer"),
-    picture: shortsOf(must("picture")),
+    picture: wholesOf(must("picture"), head.count),
     token: shortsOf(must("token")),
     concept: must("concept"),
     layers: head.layers,

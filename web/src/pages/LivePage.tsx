@@ -9,7 +9,7 @@ import { Neighbours } from "../live/Neighbours";
 import { SegmentControls, SegmentLayer, useSegments } from "../live/Segments";
 import { MapLayer, Stage, useMaps } from "../live/Stage";
 import { Steer } from "../live/Steer";
-import { Empty } from "../parts/States";
+import { Empty, NoPicture } from "../parts/States";
 import { pictureName } from "../parts/Thumb";
 import { to } from "../route";
 import { address, live, tokenName } from "../state";
@@ -124,6 +124,8 @@ export function LivePage({ index, picture }: { index: Index; picture: string | n
         </p>
       </Empty>
     );
+  const { count } = index.pictures;
+  if (typeof place.picture === "number" && !(place.picture >= 0 && place.picture < count)) return <NoPicture picture={place.picture} count={count} />;
   return (
     <div class="wrap page">
       <div class="live-head">

@@ -140,7 +140,7 @@ export function Overview({ index }: { index: Index }) {
                     {model.name}
                   </strong>
                   <span>
-                    {model.about} {model.depth} blocks of width {model.width}, {model.rows} × {model.columns} patches.
+                    {model.about}; {model.rows} × {model.columns} patches.
                   </span>
                 </li>
               ))}

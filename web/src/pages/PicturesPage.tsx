@@ -2,7 +2,7 @@ import { useMemo } from "preact/hooks";
 
 import { count } from "../format";
 import { Grid } from "../parts/Grid";
-import { Empty, When } from "../parts/States";
+import { Empty, NoPicture, When } from "../parts/States";
 import { Frame, pictureName, Thumb } from "../parts/Thumb";
 import { UnitCell } from "../parts/UnitCell";
 import { to } from "../route";
@@ -65,14 +65,7 @@ function Answering({ index, units, picture }: { index: Index; units: Units; pict
 export function PicturePage({ index, picture }: { index: Index; picture: number }) {
   const units = useData<Units>("units");
   const all = index.pictures.count;
-  if (picture < 0 || picture >= all)
-    return (
-      <Empty title={`There is no picture ${picture}`}>
-        <p>
-          They go from 0 to {all - 1}. <a href="#/pictures">See them all</a>
-        </p>
-      </Empty>
-    );
+  if (picture < 0 || picture >= all) return <NoPicture picture={picture} count={all} />;
   return (
     <div class="wrap page">
       <nav class="crumbs" aria-label="Where you are">

@@ -21,6 +21,16 @@ export function Empty({ title, children }: { title: string; children?: Component
   );
 }
 
+export function NoPicture({ picture, count }: { picture: number; count: number }) {
+  return (
+    <Empty title={`There is no picture ${picture}`}>
+      <p>
+        They go from 0 to {count - 1}. <a href="#/pictures">See them all</a>
+      </p>
+    </Empty>
+  );
+}
+
 export function Failed({ error, what, again }: { error: Error; what: string; again?: () => void }) {
   const short = index.value?.single && error instanceof Absent;
   return (
