@@ -16,6 +16,7 @@ from vitreous.auditing import BeforeAfter, _parts
 from vitreous.auditing.effects import Parts, measure
 from vitreous.auditing.heads import Head
 from vitreous.auditing.ranking import OUTSIDE, Evidence, Setting, rank
+from vitreous.auditing.sweep import AuditSweep
 from vitreous.evidence.suspicion import corrected, exchange_test
 from vitreous.kernels.fill_holes import fill_holes
 from vitreous.subunits.layers import find_layer
@@ -295,6 +296,27 @@ def test_a_patch_moves_its_units_alone_and_leaves_no_trace(planted):
         patch.remove(subject)
 
 
+def test_a_part_is_not_switched_off_twice(planted, tmp_path):
+    """Twice, it would end as far beyond its level as it was before it."""
+    subject, images, finding = planted
+    x = subject.inputs([picture.image for picture in images[:4]])
+    before, patch = subject(x), finding.patch(finding.rows[:2])
+    patch.save(tmp_path / "patch.safetensors")
+    again, one = vt.SwitchOff.load(tmp_path / "patch.safetensors"), finding.patch(finding.rows[:1])
+    undivided = vt.audit(subject, images, split=False, masks="masks", confirm=0, **QUICK)
+    unit = undivided.patch([row for row in undivided.rows if row.unit == finding.rows[0].unit])
+    for second in (patch, again, one, unit):
+        with pytest.raises(vt.SettingsError, match=r"(?s)switched off twice.*remove"), (patch + second).on(subject):
+            pass
+        with patch.on(subject), pytest.raises(vt.SettingsError, match="switched off twice"):
+            second.apply(subject)
+        assert subject.hooks == 0 and torch.equal(subject(x), before)
+    with finding.patch(finding.rows[:2]).on(subject):
+        expected = subject(x)
+    with (one + finding.patch(finding.rows[1:2])).on(subject):  # two parts of one layer, and none of them twice
+        torch.testing.assert_close(subject(x), expected)
+
+
 def test_a_patch_on_disk_does_the_same_and_refuses_other_weights(planted, tmp_path):
     subject, images, finding = planted
     patch = finding.switch_off(finding.rows[:3])
@@ -323,6 +345,12 @@ def test_a_finding_on_disk_is_the_same(planted, tmp_path):
     chosen = [row.id for row in finding.rows[:2]]
     assert loaded.switch_off(chosen).effect == finding.switch_off(chosen).effect
     assert vt.AuditFinding.load(tmp_path).switch_off(chosen).before is None
+    np.testing.assert_array_equal(loaded.masks, finding.masks)
+    sweep, again = (AuditSweep((one, one)) for one in (finding, loaded))
+    assert again._left(loaded) == sweep._left(finding)  # so as many parts are switched off as before
+    unlabelled = vt.ImageSet.from_arrays(np.stack([np.asarray(picture.image) for picture in images]))
+    with pytest.raises(vt.ImageError, match="an audit needs labelled pictures"):
+        vt.AuditFinding.load(tmp_path, subject=subject, images=unlabelled)
     (tmp_path / "audit.npz").write_bytes(b"torn")
     with pytest.raises(vt.StoreError, match="audit cannot be read"):
         vt.AuditFinding.load(tmp_path)
@@ -336,6 +364,12 @@ def test_a_model_without_a_head_gets_a_probe_and_is_audited_on_other_pictures():
     images, _ = pictures(80, 1)
     finding = vt.audit(subject, images, masks="masks", split=False, confirm=0, **QUICK)
     assert finding.settings["head"] == "probe" and len(finding.labels) == 40
+
+
+@pytest.mark.parametrize("asked", [{"groups": ["a"] * 3}, {"masks": [np.ones((32, 32), bool)] * 3}])
+def test_layers_are_told_as_many_masks_and_groups_as_pictures(asked):
+    with pytest.raises(vt.ImageError, match=r"(?s)for each picture.*3.*40"):
+        vt.audit_sites(vt.load("bundled:scenes-contrast"), pictures(40, 1)[0], "blocks.-1.mlp.out", **asked, **QUICK)
 
 
 def test_a_head_that_is_not_linear_is_audited_too():
@@ -408,6 +442,11 @@ def test_sets_that_say_nothing_are_refused(change, message):
         ({"groups": ["a"]}, "one group a picture"),
         ({"head": "guess"}, "unknown head"),
         ({"head": (np.zeros((3, 2)), np.zeros(3))}, "a linear head"),
+        ({"head": (np.zeros((2, 2)),)}, "a linear head"),
+        ({"head": (np.zeros((2, 7)), np.zeros(2))}, r"(?s)for other channels.*\(2, 7\).*2"),
+        ({"head": (np.full((2, 2), np.nan), np.zeros(2))}, "of finite numbers"),
+        ({"head": (np.full((2, 2), "a"), np.zeros(2))}, "of finite numbers"),
+        ({"groups": ["a"] * 12}, r"(?s)compared with each other.*there is one"),
         ({"targets": [0, 7]}, "one output of the model"),
         ({"site": "blocks.0.mlp.hidden"}, "not the output of one linear layer"),
         ({"head": 3}, "unknown head"),

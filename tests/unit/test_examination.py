@@ -262,7 +262,13 @@ def test_words_that_are_code_stay_words(examined):
 
 @pytest.mark.parametrize(
     ("settings", "match"),
-    [({"blocks": [9]}, "no such block"), ({"close": 1}, "close"), ({"scenes": 8}, "16 or more")],
+    [
+        ({"blocks": [9]}, "no such block"),
+        ({"close": 1}, "close is a whole number"),
+        ({"scenes": 8}, "16 or more"),
+        ({"units": 0}, "units is a whole number"),
+        ({"eigenvectors": 1}, "eigenvectors is a whole number"),
+    ],
 )
 def test_what_cannot_be_is_refused_before_anything_is_written(tmp_path, settings, match):
     with pytest.raises(SettingsError, match=match):

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 import vitreous.examination.files as files
+from vitreous.checks import whole
 from vitreous.errors import ModelError, SettingsError
 from vitreous.models.naming import about, hidden_blocks, short_names
 from vitreous.models.subject import Subject
@@ -125,8 +126,11 @@ def make_plan(
     """Loads what is given by name, checks everything, and chooses blocks, units and pictures."""
     if not len(images) >= 16:
         raise SettingsError("an examination needs some pictures", given=len(images), accepted="16 or more")
-    if not 4 <= close or eigenvectors < 2:
-        raise SettingsError("close is at least 4, eigenvectors at least 2", given=(close, eigenvectors))
+    whole(4, close=close)
+    whole(2, eigenvectors=eigenvectors)
+    whole(0, seed=seed)
+    if isinstance(units, int):
+        whole(1, units=units)
     loaded = _load(subjects, weights, settings or {}, device)
     names = short_names([subject.name for subject, _ in loaded])
     models = tuple(
@@ -179,7 +183,7 @@ def _asked(
         if not isinstance(units, int):
             which[block] = chosen_units("all" if units is None else list(units), count)
         else:
-            drawn = np.random.default_rng((seed, block)).permutation(count)[: max(1, units)]
+            drawn = np.random.default_rng((seed, block)).permutation(count)[:units]
             which[block] = np.sort(drawn)
     return Asked(name, subject, weights, settings, numbers, which)
 
