@@ -12,8 +12,8 @@ from shown import leaves_as_a_table, shows_itself
 from tests.reference.audit import every_exchange, lost_without, mates
 
 import vitreous as vt
-from vitreous.auditing import BeforeAfter, _parts
-from vitreous.auditing.effects import Parts, measure
+from vitreous.auditing import CONTROLLED, BeforeAfter, _parts, _random_parts
+from vitreous.auditing.effects import Effects, Parts, measure
 from vitreous.auditing.heads import Head
 from vitreous.auditing.ranking import OUTSIDE, Evidence, Setting, rank
 from vitreous.auditing.sweep import AuditSweep
@@ -82,6 +82,13 @@ def test_effects_elsewhere_are_so_to_first_order(settings):
     slow = lost_without(subject, head.read, layer, parts, levels, x, prefix)
     assert np.corrcoef(found.beyond(levels).ravel(), slow.ravel())[0, 1] > 0.99
     assert not found.linear
+
+
+def test_a_level_is_that_of_all_classes_alike_however_many_pictures_they_have():
+    means, nothing = np.random.default_rng(0).normal(size=(8, 3, 2)), np.zeros(0)
+    found = Effects(nothing, nothing, means, nothing, nothing, nothing, nothing)
+    expected = (means[:6].mean(0) + means[6:].mean(0)) / 2
+    np.testing.assert_allclose(found.levels(np.array([0] * 6 + [1] * 2)), expected)
 
 
 def test_exchanges_agree_with_all_of_them():
@@ -273,6 +280,26 @@ def test_rows_are_told_their_label_and_their_mates(planted, tmp_path):
     for wrong in ({"labels": replace(labels, indices=labels.indices[1:])}, {"labels": "x"}, {"structure": "x"}):
         with pytest.raises(vt.SettingsError, match=r"one for each sub-unit|is what vt"):
             vt.audit(subject, images, **asked | wrong)
+
+
+def test_the_control_is_the_most_that_the_same_units_give_when_they_are_split_by_lot(planted):
+    subject, images, _ = planted
+    asked = {"tokens_per_image": 4, "top_k": 80, "min_cluster_size": 20, "progress": False}
+    split = vt.disentangle(subject, images, "blocks.-1.mlp.out", **asked)
+    finding = vt.audit(subject, images, disentanglement=split, confirm=0, **QUICK)
+    units = sorted({row.unit for row in finding.rows[:CONTROLLED] if row.part is not None})
+    parts, layer = _random_parts(split, units, 0), find_layer(subject, finding.site)
+    for unit in units:
+        mine = parts.weight[parts.owner == unit]
+        whole = layer.matrix()[0][unit]
+        np.testing.assert_allclose(mine.sum(0), whole, atol=1e-6)
+        assert len(mine) == len(split.subunits(unit)) > 1
+        assert ((np.abs(mine) > 0).sum(0) == (whole != 0)).all()  # every input goes to one part
+    head = Head("own", ("dark", "light"), lambda out: out)
+    found = measure(subject, head, layer, parts, images, prefix=1)
+    e = found.beyond(found.levels(images.labels))[..., 1]
+    most = (e[images.labels == 1].mean(0) - e[images.labels == 0].mean(0)).max()
+    assert finding.controls["random sub-units, largest"] == pytest.approx(most, rel=1e-4)
 
 
 # -- the patch

@@ -87,7 +87,7 @@ class Plan:
         settings = {"seed": self.seed, "close": len(self.close), "eigenvectors": self.eigenvectors, "units": units}
         settings |= {"named by": None if self.towers is None else self.towers.name}
         settings |= {"words": None if self.towers is None else list(self.towers.vocabulary)}
-        settings |= {"responses": None if self.responses is None else self.responses.name}
+        settings |= {"responses": None if self.responses is None else _named(self.responses)}
         images = {"source": self.images.name, "fingerprint": self.images.fingerprint, "close": self.close.tolist()}
         images |= {"names": list(self.images.ids)}
         return {
@@ -104,6 +104,10 @@ class Plan:
         assert grid is not None
         tokens = grid.patches + len(one.subject.prefix)
         return self.close[: max(1, MAP_BYTES // (4 * tokens * tokens))]
+
+
+def _named(responses: Responses) -> str:
+    return f"{responses.name}, {responses.fingerprint[:16]}"
 
 
 def make_plan(
