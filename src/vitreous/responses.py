@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from hashlib import sha256
 from typing import Any
 
 import numpy as np
@@ -87,6 +88,11 @@ class Responses:
         """Of some images."""
         repeats = None if self.repeats is None else self.repeats[images]
         return Responses(self.values[images], self.rois, repeats, self.name, self.vertices)
+
+    @property
+    def fingerprint(self) -> str:
+        """Hash of the values."""
+        return sha256(str(self.values.shape).encode() + np.ascontiguousarray(self.values).tobytes()).hexdigest()
 
     @property
     def constant(self) -> np.ndarray:

@@ -416,6 +416,15 @@ def test_all_that_decides_is_kept_with_the_result():
     assert asked.items() <= found.settings.items() and found.settings["epochs"] == len(found.log) == 2
 
 
+@pytest.mark.parametrize("order", [("few", "many"), ("many", "few")])
+def test_layers_may_have_fewer_patches_than_the_regularisers_see(order):
+    generator = np.random.default_rng(0)
+    parts = {name: generator.standard_normal((40, n, 7)).astype(np.float32) for name, n in (("few", 2), ("many", 6))}
+    models = {name: {"layer 0": parts[name]} for name in order}
+    found = vt.align(models, None, generator.standard_normal((40, 3)), **(QUICK | {"epochs": 2}))
+    assert {"eigen", "zero", "covariance"} <= set(found.log[-1]) and np.isfinite(found.log[-1]["total"])
+
+
 @pytest.mark.parametrize("batch", [1, 35])
 def test_a_last_batch_of_one_image_is_no_trouble(batch):
     """36 images to train on: the last batch has one, whose patches are fewer than the constraint's eigenvectors."""

@@ -45,6 +45,10 @@ def test_cosines_are_means_over_the_same_patch(rows):
     assert np.isnan(vt.slot_cosines({"one": rows["one"]}).between()[0])
     with pytest.raises(vt.SettingsError, match="pictures is a whole number"):
         vt.slot_cosines(rows, pictures=0)
+    broken = rows["two"]["odd"].copy()
+    broken[2, 1, 0] = np.nan
+    with pytest.raises(vt.SettingsError, match=r"(?s)not finite.*two odd, picture 2"):
+        vt.slot_cosines({"two": {"odd": broken}})
 
 
 def test_both_tables_of_cosines_have_one_scale(rows):

@@ -160,3 +160,7 @@ def test_bad_input_is_refused(aligned):
         vt.region_means(alignment, models, np.zeros((120, 6, 6), bool), progress=False)
     with pytest.raises(vt.SettingsError, match=r"(?s)no layer of these sources.*model layer 0"):
         vt.region_means(alignment, {"other": models["model"]}, np.repeat(inside[None], 120, 0), progress=False)
+    broken = models["model"]["layer 0"].copy()
+    broken[70, 3, 2] = np.nan
+    with pytest.raises(vt.SettingsError, match=r"(?s)not finite.*model layer 0, picture 70"):
+        vt.region_means(alignment, {"model": {"layer 0": broken}}, np.repeat(inside[None], 120, 0), progress=False)

@@ -12,10 +12,11 @@ from shown import leaves_as_a_table, shows_itself
 from tests.reference.audit import every_exchange, lost_without, mates
 
 import vitreous as vt
-from vitreous.auditing import BeforeAfter, _parts
-from vitreous.auditing.effects import Parts, measure
+from vitreous.auditing import CONTROLLED, BeforeAfter, _parts, _random_parts
+from vitreous.auditing.effects import Effects, Parts, measure
 from vitreous.auditing.heads import Head
 from vitreous.auditing.ranking import OUTSIDE, Evidence, Setting, rank
+from vitreous.auditing.sweep import AuditSweep
 from vitreous.evidence.suspicion import corrected, exchange_test
 from vitreous.kernels.fill_holes import fill_holes
 from vitreous.subunits.layers import find_layer
@@ -81,6 +82,13 @@ def test_effects_elsewhere_are_so_to_first_order(settings):
     slow = lost_without(subject, head.read, layer, parts, levels, x, prefix)
     assert np.corrcoef(found.beyond(levels).ravel(), slow.ravel())[0, 1] > 0.99
     assert not found.linear
+
+
+def test_a_level_is_that_of_all_classes_alike_however_many_pictures_they_have():
+    means, nothing = np.random.default_rng(0).normal(size=(8, 3, 2)), np.zeros(0)
+    found = Effects(nothing, nothing, means, nothing, nothing, nothing, nothing)
+    expected = (means[:6].mean(0) + means[6:].mean(0)) / 2
+    np.testing.assert_allclose(found.levels(np.array([0] * 6 + [1] * 2)), expected)
 
 
 def test_exchanges_agree_with_all_of_them():
@@ -274,6 +282,26 @@ def test_rows_are_told_their_label_and_their_mates(planted, tmp_path):
             vt.audit(subject, images, **asked | wrong)
 
 
+def test_the_control_is_the_most_that_the_same_units_give_when_they_are_split_by_lot(planted):
+    subject, images, _ = planted
+    asked = {"tokens_per_image": 4, "top_k": 80, "min_cluster_size": 20, "progress": False}
+    split = vt.disentangle(subject, images, "blocks.-1.mlp.out", **asked)
+    finding = vt.audit(subject, images, disentanglement=split, confirm=0, **QUICK)
+    units = sorted({row.unit for row in finding.rows[:CONTROLLED] if row.part is not None})
+    parts, layer = _random_parts(split, units, 0), find_layer(subject, finding.site)
+    for unit in units:
+        mine = parts.weight[parts.owner == unit]
+        whole = layer.matrix()[0][unit]
+        np.testing.assert_allclose(mine.sum(0), whole, atol=1e-6)
+        assert len(mine) == len(split.subunits(unit)) > 1
+        assert ((np.abs(mine) > 0).sum(0) == (whole != 0)).all()  # every input goes to one part
+    head = Head("own", ("dark", "light"), lambda out: out)
+    found = measure(subject, head, layer, parts, images, prefix=1)
+    e = found.beyond(found.levels(images.labels))[..., 1]
+    most = (e[images.labels == 1].mean(0) - e[images.labels == 0].mean(0)).max()
+    assert finding.controls["random sub-units, largest"] == pytest.approx(most, rel=1e-4)
+
+
 # -- the patch
 
 
@@ -293,6 +321,27 @@ def test_a_patch_moves_its_units_alone_and_leaves_no_trace(planted):
     assert torch.equal(subject(x), before) and subject.hooks == 0
     with pytest.raises(vt.SettingsError, match="not on"):
         patch.remove(subject)
+
+
+def test_a_part_is_not_switched_off_twice(planted, tmp_path):
+    """Twice, it would end as far beyond its level as it was before it."""
+    subject, images, finding = planted
+    x = subject.inputs([picture.image for picture in images[:4]])
+    before, patch = subject(x), finding.patch(finding.rows[:2])
+    patch.save(tmp_path / "patch.safetensors")
+    again, one = vt.SwitchOff.load(tmp_path / "patch.safetensors"), finding.patch(finding.rows[:1])
+    undivided = vt.audit(subject, images, split=False, masks="masks", confirm=0, **QUICK)
+    unit = undivided.patch([row for row in undivided.rows if row.unit == finding.rows[0].unit])
+    for second in (patch, again, one, unit):
+        with pytest.raises(vt.SettingsError, match=r"(?s)switched off twice.*remove"), (patch + second).on(subject):
+            pass
+        with patch.on(subject), pytest.raises(vt.SettingsError, match="switched off twice"):
+            second.apply(subject)
+        assert subject.hooks == 0 and torch.equal(subject(x), before)
+    with finding.patch(finding.rows[:2]).on(subject):
+        expected = subject(x)
+    with (one + finding.patch(finding.rows[1:2])).on(subject):  # two parts of one layer, and none of them twice
+        torch.testing.assert_close(subject(x), expected)
 
 
 def test_a_patch_on_disk_does_the_same_and_refuses_other_weights(planted, tmp_path):
@@ -323,6 +372,12 @@ def test_a_finding_on_disk_is_the_same(planted, tmp_path):
     chosen = [row.id for row in finding.rows[:2]]
     assert loaded.switch_off(chosen).effect == finding.switch_off(chosen).effect
     assert vt.AuditFinding.load(tmp_path).switch_off(chosen).before is None
+    np.testing.assert_array_equal(loaded.masks, finding.masks)
+    sweep, again = (AuditSweep((one, one)) for one in (finding, loaded))
+    assert again._left(loaded) == sweep._left(finding)  # so as many parts are switched off as before
+    unlabelled = vt.ImageSet.from_arrays(np.stack([np.asarray(picture.image) for picture in images]))
+    with pytest.raises(vt.ImageError, match="an audit needs labelled pictures"):
+        vt.AuditFinding.load(tmp_path, subject=subject, images=unlabelled)
     (tmp_path / "audit.npz").write_bytes(b"torn")
     with pytest.raises(vt.StoreError, match="audit cannot be read"):
         vt.AuditFinding.load(tmp_path)
@@ -336,6 +391,12 @@ def test_a_model_without_a_head_gets_a_probe_and_is_audited_on_other_pictures():
     images, _ = pictures(80, 1)
     finding = vt.audit(subject, images, masks="masks", split=False, confirm=0, **QUICK)
     assert finding.settings["head"] == "probe" and len(finding.labels) == 40
+
+
+@pytest.mark.parametrize("asked", [{"groups": ["a"] * 3}, {"masks": [np.ones((32, 32), bool)] * 3}])
+def test_layers_are_told_as_many_masks_and_groups_as_pictures(asked):
+    with pytest.raises(vt.ImageError, match=r"(?s)for each picture.*3.*40"):
+        vt.audit_sites(vt.load("bundled:scenes-contrast"), pictures(40, 1)[0], "blocks.-1.mlp.out", **asked, **QUICK)
 
 
 def test_a_head_that_is_not_linear_is_audited_too():
@@ -408,6 +469,11 @@ def test_sets_that_say_nothing_are_refused(change, message):
         ({"groups": ["a"]}, "one group a picture"),
         ({"head": "guess"}, "unknown head"),
         ({"head": (np.zeros((3, 2)), np.zeros(3))}, "a linear head"),
+        ({"head": (np.zeros((2, 2)),)}, "a linear head"),
+        ({"head": (np.zeros((2, 7)), np.zeros(2))}, r"(?s)for other channels.*\(2, 7\).*2"),
+        ({"head": (np.full((2, 2), np.nan), np.zeros(2))}, "of finite numbers"),
+        ({"head": (np.full((2, 2), "a"), np.zeros(2))}, "of finite numbers"),
+        ({"groups": ["a"] * 12}, r"(?s)compared with each other.*there is one"),
         ({"targets": [0, 7]}, "one output of the model"),
         ({"site": "blocks.0.mlp.hidden"}, "not the output of one linear layer"),
         ({"head": 3}, "unknown head"),

@@ -12,10 +12,12 @@ from small_run import WORDS, small_run, small_vit
 
 import vitreous as vt
 from vitreous.errors import SettingsError, StoreError
+from vitreous.evidence.monosemanticity import monosemanticity
 from vitreous.examination import outlook, work
 from vitreous.examination.classes import Classes
 from vitreous.examination.plan import make_plan
 from vitreous.examination.profiles import ROWS, Layer
+from vitreous.examination.proof import _at_random, stability_evidence
 
 
 def files_of(folder):
@@ -55,6 +57,32 @@ def test_every_part_is_there_and_fits(examined):
             assert len(evidence["subunit_ms"]) == len(finding)
     assert len(examined.places) == len(examined.colours) == len(examined.spectral) == 2 * 3 * 8 * 16
     assert json.loads((examined.folder / "run.json").read_text())["status"] == "done"
+
+
+def test_sub_units_that_are_found_again_are_stable_and_the_unit_as_a_whole_is_not(examined):
+    findings = [examined.disentanglement(entry.name, block) for entry in examined.models for block in entry.blocks]
+    several = 0
+    for finding in findings:
+        found = stability_evidence(finding, finding)
+        for unit, same, control in zip(finding.units, found["stability"], found["stability_control"], strict=True):
+            if len(finding.subunits(int(unit))) < 2:
+                assert same is control is None
+                continue
+            several += 1
+            assert same == pytest.approx(1, abs=1e-5) and control < 0.99
+    assert several
+
+
+def test_the_control_of_what_looks_alike_is_as_many_patches_by_lot():
+    """One unit answers to the first patch, where all pictures are the same; another to nothing in particular."""
+    rng = np.random.default_rng(0)
+    embeddings = rng.normal(size=(60, 9, 16))
+    embeddings[:, 0] = 3.0
+    answers = rng.random((60, 9, 2))
+    answers[:, 0, 0] += 9
+    found = monosemanticity(embeddings, lambda batch: batch, sources=answers, top=20, progress=False)
+    control = _at_random(found, embeddings, np.random.default_rng(1))
+    assert found.scores[0] > 0.99 and (control < 0.3).all() and abs(found.scores[1] - control[1]) < 0.1
 
 
 def test_profiles_are_what_the_model_computes(examined):
@@ -202,6 +230,23 @@ def test_models_of_other_widths_stay_out_of_the_common_space(tmp_path):
     assert run.absent == {}
 
 
+def test_models_of_any_width_lie_in_the_space_of_responses_and_of_no_others(tmp_path):
+    values = np.random.default_rng(0).normal(size=(24, 3)).astype(np.float32)
+    subjects = [small_vit("first", 1), small_vit("wide", 3, width=48)]
+
+    def made(answers):
+        return small_run(tmp_path / "run", subjects, units=2, blocks=[2], responses=vt.Responses(answers))
+
+    run = made(values)
+    assert {model for model, _ in run.spectral.blocks} == {"first", "wide"} and run.absent == {}
+    before, left = run.places.tobytes(), run.folder / "align" / "checkpoint.pt"
+    assert not left.exists()
+    left.write_bytes(b"of a run that was killed just before its end")
+    assert made(values).places.tobytes() == before and not left.exists()
+    with pytest.raises(SettingsError, match=r"(?s)examination of something else.*other settings"):
+        made(values + 1)
+
+
 def test_without_words_or_attention_the_rest_is_made(tmp_path):
     import timm
 
@@ -262,7 +307,13 @@ def test_words_that_are_code_stay_words(examined):
 
 @pytest.mark.parametrize(
     ("settings", "match"),
-    [({"blocks": [9]}, "no such block"), ({"close": 1}, "close"), ({"scenes": 8}, "16 or more")],
+    [
+        ({"blocks": [9]}, "no such block"),
+        ({"close": 1}, "close is a whole number"),
+        ({"scenes": 8}, "16 or more"),
+        ({"units": 0}, "units is a whole number"),
+        ({"eigenvectors": 1}, "eigenvectors is a whole number"),
+    ],
 )
 def test_what_cannot_be_is_refused_before_anything_is_written(tmp_path, settings, match):
     with pytest.raises(SettingsError, match=match):

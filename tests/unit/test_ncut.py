@@ -280,6 +280,10 @@ def test_bad_input_is_refused_with_what_to_do():
     ):
         with pytest.raises(vt.SettingsError, match=match):
             vt.ncut(rows, **wrong)
+    patches = rows.reshape(5, 6, 24)
+    for read in (lambda f, *_: f[:, :2], lambda f, *_: f.mean(2), lambda f, *_: np.full(f.shape, "a"), lambda *_: None):
+        with pytest.raises(vt.SettingsError, match=r"(?s)read= gives numbers.*for \(1, 6, 24\)"):
+            vt.ncut(patches, 3, read=read)
     found = vt.ncut(rows, 3)
     with pytest.raises(vt.SettingsError, match=r"(?s)new nodes are not finite.*\(2, 24\)"):
         found.transform(np.full((2, 24), np.inf))

@@ -22,7 +22,7 @@ from vitreous.images import ImageSet
 from vitreous.mirrors import kept_at, read_from
 from vitreous.models.subject import Subject
 
-FORMAT, VERSION, FILE = "vitreous audit", 3, "audit.npz"
+FORMAT, VERSION, FILE = "vitreous audit", 4, "audit.npz"
 AGAIN = "audit again: vt.audit(...).save(...)"
 TABLES = ("names", "contributions", "taken_out", "selectivity", "by_group", "outside", "agreement")  # of every part
 
@@ -200,7 +200,7 @@ class AuditFinding(Finding):
 
     @kept_at("folder")
     def save(self, folder: str | Path) -> None:
-        """One file, without the model and the pictures."""
+        """One file, without the model and the pictures; masks take a bit a pixel."""
         about = {"format": FORMAT, "version": VERSION, "site": self.site, "basis": self.basis}
         about |= {"classes": list(self.classes), "rows": [_plain(asdict(row)) for row in self.rows]}
         about |= {"ids": list(self.ids), "accuracy": self.accuracy, "controls": _plain(self.controls)}
@@ -213,6 +213,8 @@ class AuditFinding(Finding):
         about |= {"exact": self.every.exact, "groups": list(self.every.groups)}
         if self.groups is not None:
             arrays["groups"] = self.groups
+        if self.masks is not None:
+            about["masks"], arrays["masks"] = list(self.masks.shape), np.packbits(self.masks)
         if self.head is not None and self.head.linear is not None:
             arrays |= {"head_weight": self.head.linear[0], "head_bias": self.head.linear[1]}
         write_arrays(Path(folder) / FILE, about, arrays)
@@ -240,15 +242,20 @@ class AuditFinding(Finding):
             tables = {name: arrays[f"every_{name}"] for name in TABLES}
             every = EveryPart(tuple(about["classes"]), tuple(about["groups"]), about["exact"], **tables)
             names, ids, kind = tuple(about["classes"]), tuple(about["ids"]), about["head"]
-            head = None
-            if subject is not None and images is not None and kind is not None:
-                linear = (arrays["head_weight"], arrays["head_bias"]) if "head_weight" in arrays else None
-                if linear is not None or kind == "own":
-                    head = open_head(subject, linear or "own", images, None, said["settings"]["targets"], 0)[0]
+            targets, linear = said["settings"]["targets"], None
+            if "head_weight" in arrays:
+                linear = arrays["head_weight"], arrays["head_bias"]
+            if "masks" in arrays:
+                packed = np.unpackbits(arrays["masks"], count=int(np.prod(about["masks"])))
+                kept["masks"] = packed.reshape(about["masks"]).astype(bool)
         except (LookupError, TypeError, ValueError):
             raise StoreError("not an audit of this version", given=FILE, remedy=AGAIN) from None
-        if not len(rows) == len(parts) == len(kept["levels"]):
+        pictures = {len(ids), len(kept["labels"]), len(kept.get("masks", ids))}
+        if not len(rows) == len(parts) == len(kept["levels"]) or len(pictures) > 1:
             raise StoreError("the parts of the audit do not fit together", given=FILE, remedy=AGAIN)
+        head = None
+        if subject is not None and images is not None and (linear is not None or kind == "own"):
+            head = open_head(subject, linear or "own", images, None, targets, 0)[0]
         kept |= {"head": head, "subject": subject, "images": images}
         return cls(classes=names, ids=ids, rows=rows, every=every, parts=parts, **said, **kept)
 

@@ -99,7 +99,8 @@ def open_head(
     if given == "probe":
         return _probe(subject, images, train, names, seed)
     if isinstance(given, tuple):
-        return Head("given", names, _linear(*given, subject), _arrays(given, len(names))), images
+        weight, bias = _arrays(given, len(names))
+        return Head("given", names, _linear(weight, bias, subject), (weight, bias)), images
     assert callable(given)
     return Head("given", names, given), images
 
@@ -147,19 +148,29 @@ def _own(subject: Subject, images: ImageSet, names: tuple[str, ...], targets: Se
     return Head("own", names, lambda out: out.index_select(-1, places))
 
 
-def _linear(weight: Any, bias: Any, subject: Subject) -> Callable[[Tensor], Tensor]:
-    W, b = (torch.as_tensor(np.asarray(part), dtype=torch.float32, device=subject.device) for part in (weight, bias))
-    return lambda out: torch.nn.functional.linear(_pooled(out, subject).float(), W, b)
+def _linear(weight: np.ndarray, bias: np.ndarray, subject: Subject) -> Callable[[Tensor], Tensor]:
+    W, b = (torch.from_numpy(part).to(subject.device) for part in (weight, bias))
+
+    def read(out: Tensor) -> Tensor:
+        x = _pooled(out, subject).float()
+        if x.shape[-1] != W.shape[1]:
+            raise SettingsError("a linear head is for other channels", given=tuple(W.shape), accepted=f"{x.shape[-1]}")
+        return torch.nn.functional.linear(x, W, b)
+
+    return read
 
 
-def _arrays(given: tuple[Any, Any], classes: int) -> tuple[np.ndarray, np.ndarray]:
-    weight, bias = (np.asarray(part, np.float32) for part in given)
-    if weight.ndim != 2 or len(weight) != classes or bias.shape != (classes,):
+def _arrays(given: tuple[Any, ...], classes: int) -> tuple[np.ndarray, np.ndarray]:
+    parts = [np.asarray(part) for part in given]
+    if [part.shape[:1] for part in parts] != [(classes,)] * 2 or [part.ndim for part in parts] != [2, 1]:
         raise SettingsError(
             "a linear head is (weight (class, channel), bias (class,))",
-            given=(weight.shape, bias.shape),
+            given=tuple(part.shape for part in parts),
             accepted=f"{classes} classes",
         )
+    if wrong := [str(part.dtype) for part in parts if part.dtype.kind not in "fiu" or not np.isfinite(part).all()]:
+        raise SettingsError("a linear head is of finite numbers", given=wrong)
+    weight, bias = (part.astype(np.float32) for part in parts)
     return weight, bias
 
 

@@ -9,6 +9,7 @@ import numpy as np
 from vitreous.auditing.effects import Parts
 from vitreous.auditing.every_part import EveryPart
 from vitreous.auditing.finding import AuditRow
+from vitreous.errors import SettingsError
 from vitreous.evidence.suspicion import corrected, difference, exchange_test
 
 OUTSIDE, BETWEEN, WHOLE = "outside the object", "between groups", "the whole picture"
@@ -66,6 +67,8 @@ class Evidence:
         """The largest difference of one group to the others of the same class, for any group, both ways."""
         assert self.groups is not None
         own, names = self.own[:, chosen], np.unique(self.groups)
+        if len(names) < 2:
+            raise SettingsError("groups are compared with each other, and there is one", given=names.tolist())
         own = own - np.stack([own[self.labels == c].mean(0) for c in range(self.effects.shape[2])])[self.labels]
         names = names[:1] if len(names) == 2 else names
         tests = [

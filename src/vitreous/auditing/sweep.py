@@ -19,7 +19,7 @@ from vitreous.auditing.heads import Given, open_head
 from vitreous.auditing.overall import Overall
 from vitreous.auditing.switch import SwitchOff, logits_of
 from vitreous.checks import number
-from vitreous.errors import SettingsError
+from vitreous.errors import ImageError, SettingsError
 from vitreous.evidence.suspicion import difference
 from vitreous.finding import Finding, columns
 from vitreous.images import ImageSet
@@ -198,9 +198,13 @@ def audit_sites(
     read, seen = open_head(subject, head, images, train, targets, seed)
     if len(seen) != len(images):
         for name in ("masks", "groups"):
-            if asked.get(name) is not None and not isinstance(asked[name], str) and not callable(asked[name]):
-                by_id = dict(zip(images.ids, asked[name], strict=True))
-                asked[name] = [by_id[number] for number in seen.ids]
+            given = asked.get(name)
+            if given is None or isinstance(given, str) or callable(given):
+                continue
+            if len(given) != len(images):
+                raise ImageError(f"one of the {name} for each picture", given=len(given), accepted=str(len(images)))
+            by_id = dict(zip(images.ids, given, strict=True))
+            asked[name] = [by_id[picture] for picture in seen.ids]
     found = []
     for site in tqdm(names, "layers", disable=not progress):
         share = alpha / len(names)

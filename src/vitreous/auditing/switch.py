@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 FORMAT, VERSION = "vitreous switch", 1
 SAID, ARRAYS = ("site", "path", "first", "prefix", "layer"), ("units", "weight", "bias", "levels")
+ROUNDING = 1e-3  # of a weight: what shares of it may sum to beyond the whole
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,7 +52,7 @@ class LayerOff:
             raise StoreError("the parts of the patch do not fit together", given=self.site)
 
     def check(self, owner: Subject | nn.Module) -> None:
-        """Refused unless the layer has the weights that were audited, and does not have this patch already."""
+        """Refused unless the layer has the weights that were audited."""
         layer = self._layer(owner)
         if layer.fingerprint != self.layer:
             raise ModelError(
@@ -60,8 +61,28 @@ class LayerOff:
                 accepted=f"{self.layer[:12]}...",
                 remedy="load the model that was audited, or audit this one",
             )
-        if self._hooks(layer):
-            raise SettingsError("this patch is already on", given=self.site, remedy="patch.remove(...) first")
+
+    def others_on(self, owner: Subject | nn.Module) -> list[LayerOff]:
+        """What is off in this layer already."""
+        layer = self._layer(owner)
+        on = [hook for hook in layer.module._forward_hooks.values() if isinstance(hook, _Off)]
+        return [hook.patch for hook in on if hook.layer.first == layer.first]
+
+    def check_once(self, owner: Subject | nn.Module, others: Sequence[LayerOff]) -> None:
+        """Refused where its parts and those of others are more than the unit they belong to: taken out twice, a part
+        would end as far on the other side of its level."""
+        if not others:
+            return
+        whole, _ = self._layer(owner).matrix()
+        units = np.concatenate([one.units for one in (self, *others)])
+        weight = np.concatenate([one.weight for one in (self, *others)])
+        for unit, name in zip(self.units, self.names, strict=True):
+            if (np.abs(weight[units == unit].sum(0)) > (1 + ROUNDING) * np.abs(whole[unit])).any():
+                raise SettingsError(
+                    "a part is switched off twice",
+                    given=f"{name} of {self.site}",
+                    remedy="patch.remove(...) first, or one patch that names it once",
+                )
 
     def apply(self, owner: Subject | nn.Module) -> None:
         layer = self._layer(owner)
@@ -164,9 +185,11 @@ class SwitchOff(Patch, Finding):
             self.remove(owner)
 
     def apply(self, owner: Subject | nn.Module) -> None:
-        """Refused unless all its layers have the weights that were audited."""
-        for layer in self.layers:
+        """Refused unless all its layers have the weights that were audited, and where a part is off already."""
+        for k, layer in enumerate(self.layers):
             layer.check(owner)
+            same = [one for one in self.layers[:k] if (one.path, one.first) == (layer.path, layer.first)]
+            layer.check_once(owner, [*layer.others_on(owner), *same])
         for layer in self.layers:
             layer.apply(owner)
 

@@ -207,6 +207,7 @@ def _cut(bench: Bench) -> None:
     plan, folder = bench.plan, bench.out / files.ALIGN
     path = folder / "map.npz"
     if whole(Spectral.load, folder) and whole(lambda p: files.read_arrays(p, "a map"), path):
+        (folder / CHECKPOINT).unlink(missing_ok=True)  # of a run that was killed just before its end
         return
     models = [one for one in plan.models if one.maps_attention]
     if not models:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 import vitreous.examination.files as files
+from vitreous.checks import whole
 from vitreous.errors import ModelError, SettingsError
 from vitreous.models.naming import about, hidden_blocks, short_names
 from vitreous.models.subject import Subject
@@ -86,7 +87,7 @@ class Plan:
         settings = {"seed": self.seed, "close": len(self.close), "eigenvectors": self.eigenvectors, "units": units}
         settings |= {"named by": None if self.towers is None else self.towers.name}
         settings |= {"words": None if self.towers is None else list(self.towers.vocabulary)}
-        settings |= {"responses": None if self.responses is None else self.responses.name}
+        settings |= {"responses": None if self.responses is None else _named(self.responses)}
         images = {"source": self.images.name, "fingerprint": self.images.fingerprint, "close": self.close.tolist()}
         images |= {"names": list(self.images.ids)}
         return {
@@ -103,6 +104,10 @@ class Plan:
         assert grid is not None
         tokens = grid.patches + len(one.subject.prefix)
         return self.close[: max(1, MAP_BYTES // (4 * tokens * tokens))]
+
+
+def _named(responses: Responses) -> str:
+    return f"{responses.name}, {responses.fingerprint[:16]}"
 
 
 def make_plan(
@@ -125,8 +130,11 @@ def make_plan(
     """Loads what is given by name, checks everything, and chooses blocks, units and pictures."""
     if not len(images) >= 16:
         raise SettingsError("an examination needs some pictures", given=len(images), accepted="16 or more")
-    if not 4 <= close or eigenvectors < 2:
-        raise SettingsError("close is at least 4, eigenvectors at least 2", given=(close, eigenvectors))
+    whole(4, close=close)
+    whole(2, eigenvectors=eigenvectors)
+    whole(0, seed=seed)
+    if isinstance(units, int):
+        whole(1, units=units)
     loaded = _load(subjects, weights, settings or {}, device)
     names = short_names([subject.name for subject, _ in loaded])
     models = tuple(
@@ -179,7 +187,7 @@ def _asked(
         if not isinstance(units, int):
             which[block] = chosen_units("all" if units is None else list(units), count)
         else:
-            drawn = np.random.default_rng((seed, block)).permutation(count)[: max(1, units)]
+            drawn = np.random.default_rng((seed, block)).permutation(count)[:units]
             which[block] = np.sort(drawn)
     return Asked(name, subject, weights, settings, numbers, which)
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from vitreous.checks import whole
 from vitreous.finding import Finding, heat
-from vitreous.lenses.align_nodes import Read, open_nodes, unit_length
+from vitreous.lenses.align_nodes import Read, finite, open_nodes, unit_length
 
 PICTURES = 50
 
@@ -62,7 +62,7 @@ def slot_cosines(
     whole(1, pictures=pictures)
     whole(0, seed=seed)
     blocks = open_nodes(sources, sites=sites, read=read, same_width=False).blocks
-    rows = [unit_length(_flat(block.samples(slice(0, pictures)))) for block in blocks]
+    rows = [unit_length(_flat(finite(block.samples(slice(0, pictures)), block, range(pictures)))) for block in blocks]
     slots = tuple((block.model, block.layer) for block in blocks)
     same = np.full((len(rows), len(rows)), np.nan)
     other = same.copy()

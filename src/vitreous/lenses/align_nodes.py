@@ -43,7 +43,15 @@ class Block:
     def samples(self, rows: Any) -> np.ndarray:
         """(sample, token, channel), float32."""
         part = np.asarray(self.array[rows], np.float32)[:, self.first :]
-        return part if self.read is None else np.asarray(self.read(part, self.model, self.layer), np.float32)
+        if self.read is None:
+            return part
+        found = np.asarray(self.read(part, self.model, self.layer))
+        if found.ndim != 3 or found.shape[:2] != part.shape[:2] or found.dtype.kind not in "fiu":
+            raise SettingsError(
+                "read= gives numbers (…, channel) for the patches that it is given",
+                given=f"{found.dtype} {found.shape} for {part.shape}",
+            )
+        return found.astype(np.float32, copy=False)
 
 
 @dataclass(frozen=True, eq=False)

@@ -15,7 +15,7 @@ from vitreous.finding import Finding, columns
 from vitreous.lenses.align_colors import colors, spectral_tsne
 from vitreous.lenses.align_cut import ncut
 from vitreous.lenses.align_finding import ChannelAlign
-from vitreous.lenses.align_nodes import Block, Nodes, Read, open_nodes, square
+from vitreous.lenses.align_nodes import Block, Nodes, Read, finite, open_nodes, square
 
 READ = 64  # pictures read at a time
 SHUFFLED = "shuffled patches"
@@ -198,7 +198,8 @@ def region_means(
         total = np.zeros((len(names), len(alignment.map_of(block.model, block.layer))))
         for start in range(0, len(pixels), READ):
             rows = slice(start, start + READ)
-            total += np.einsum("npc,npd->cd", pixels[rows], block.samples(rows))
+            part = finite(block.samples(rows), block, range(start, len(pixels)))
+            total += np.einsum("npc,npd->cd", pixels[rows], part)
         weight = pixels.sum((0, 1))[:, None]
         if not (weight > 0).all():
             raise SettingsError(

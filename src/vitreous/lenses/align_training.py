@@ -134,7 +134,7 @@ def losses(
     predict = net.alone if weights.alone else net
     found = {"response": (predict([p[pictures] for p in seen.pooled]) - target[pictures]).abs().mean()}
     if weights.eigen or weights.zero or weights.covariance or weights.agree:
-        kept = seen.patches[0].shape[1]
+        kept = min(part.shape[1] for part in seen.patches)  # a layer may have fewer than were asked for
         count = min(weights.nodes, len(pictures) * kept)
         chosen = torch.randperm(len(pictures) * kept, generator=generator)[:count]
         rows = [part[pictures[chosen // kept], chosen % kept] for part in seen.patches]
