@@ -127,9 +127,19 @@ def open_data(data: str, subject: Subject, split: str | None, on_error: str, see
         path = Path(data)
         if not path.is_file():
             raise SettingsError(f"{subject.name} reads texts", given=data, accepted="a text file, one text a line")
-        return TextSet.from_texts(path.read_text().splitlines(), subject.tokenizer)
+        if subject.tokenizer is None:
+            remedy = "save it into the model's folder: tokenizer.save_pretrained(folder)"
+            raise SettingsError(f"{subject.name} has no tokenizer", remedy=remedy)
+        return TextSet.from_texts(_lines(path), subject.tokenizer)
     size = subject.preprocess.size if subject.preprocess else (64, 64)
     return open_pictures(data, min(size), split, on_error, seed)
+
+
+def _lines(path: Path) -> list[str]:
+    try:
+        return path.read_text(encoding="utf-8").splitlines()
+    except UnicodeDecodeError as error:
+        raise SettingsError("texts are a file in UTF-8, one text a line", given=f"{path.name}: {error}") from None
 
 
 def open_images(data: str, subject: Subject, split: str | None, seed: int) -> ImageSet:
