@@ -1,4 +1,4 @@
-"""Four stages of work that may be interrupted, each the same whenever and wherever it runs.
+"""Stages of work that may be interrupted, each the same whenever and wherever it runs.
 
 Run as a script this file is a nursery: it loads the libraries once and then makes a child, by fork, for every line it
 reads. The child does one stage in one folder, and may be sent any signal meanwhile.
@@ -77,6 +77,7 @@ STAGES: dict[str, Callable[[Path], None]] = {
 
 def nursery() -> None:
     import timm  # noqa: F401 - loaded once for all children
+    import tqdm.auto  # type: ignore[import-untyped]  # noqa: F401
     import torch
 
     import vitreous.lenses.align
