@@ -77,8 +77,8 @@ STAGES: dict[str, Callable[[Path], None]] = {
 
 def nursery() -> None:
     import timm  # noqa: F401 - loaded once for all children
-    import tqdm.auto  # type: ignore[import-untyped]  # noqa: F401
     import torch
+    import tqdm.auto  # noqa: F401
 
     import vitreous.lenses.align
     import vitreous.lenses.align_training

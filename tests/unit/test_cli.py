@@ -76,6 +76,8 @@ def test_record_and_inspect(tmp_path):
         (["train", "spiral", "--out", "x", "--set", "data=here"], "--data and --loss say what these are"),
         (["train", "spiral", "--out", "x", "--loss", "threshold=much"], "threshold is a number"),
         (["record", "bundled:scenes-text", "no/such/folder", "--out", "x"], "no such file or folder"),
+        (["record", "bundled:scenes-text", "scenes:2", "--out", "/dev/null/x", "--device", "cpu"], "Not a directory"),
+        (["examine", "bundled:scenes-text", "--images", "scenes:16", "--out", "/dev/null"], "File exists"),
         (["record", "bundled:scenes-text", "scene:2", "--out", "x"], "nearest:  scenes"),
         (["record", "bundled:scenes-text", "scenes:many", "--out", "x"], "scenes:N needs a number"),
         (["record", "bundled:scenes-text", "scenes:4²", "--out", "x"], "scenes:N needs a number"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -60,11 +61,16 @@ def _main(
 
 @contextmanager
 def plain_errors() -> Iterator[None]:
-    """What we refuse on purpose is a message, not a traceback; an interrupted run says that nothing is lost."""
+    """What we or the system refuse is a message, not a traceback; an interrupted run says that nothing is lost."""
     try:
         yield
     except VitreousError as error:
         _stop(str(error), 2)
+    except OSError as error:
+        if error.filename is None and error.errno != errno.ENOSPC:
+            raise
+        remedy = "is it the right path, may it be written to, and is there room? What is finished is kept"
+        _stop(str(VitreousError(f"the system says: {error.strerror}", given=error.filename, remedy=remedy)), 2)
     except KeyboardInterrupt:
         _stop("interrupted; run the same command again to go on", 130)
 
