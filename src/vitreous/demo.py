@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from vitreous.errors import SettingsError
-from vitreous.examination.work import voice
 from vitreous.models.naming import about, hidden_blocks
+from vitreous.progress import voice
 from vitreous.provenance import start_run
 from vitreous.report import write_report
 from vitreous.site.lens_pages import LensPage

@@ -58,15 +58,23 @@ def _devices() -> list[Check]:
         import torch
     except ImportError:
         return [Check("devices", "wrong", "PyTorch cannot be imported", "pip install torch")]
-    cpu = Check("cpu", "ok", f"{os.cpu_count()} cores, PyTorch uses {torch.get_num_threads()} threads")
+    cpu = [Check("cpu", "ok", f"{os.cpu_count()} cores"), _threads(torch.get_num_threads())]
     if torch.cuda.is_available():
-        return [cpu, *(Check(f"cuda:{k}", "ok", _card(torch, k)) for k in range(torch.cuda.device_count()))]
+        return [*cpu, *(Check(f"cuda:{k}", "ok", _card(torch, k)) for k in range(torch.cuda.device_count()))]
     if torch.backends.mps.is_available():
-        return [cpu, Check("mps", "ok", "Apple GPU")]
+        return [*cpu, Check("mps", "ok", "Apple GPU")]
     return [
-        cpu,
+        *cpu,
         Check("gpu", "missing", "none that PyTorch can use", "everything works without; large models are slow"),
     ]
+
+
+def _threads(count: int) -> Check:
+    """Threads of one product wait for each other by spinning: where other processes have the cores, they crawl."""
+    asked = os.environ.get("OMP_NUM_THREADS")
+    found = f"PyTorch uses {count}; OMP_NUM_THREADS is {asked or 'not set'}"
+    shared = "OMP_NUM_THREADS=1 where others use the cores too: threads that wait for each other crawl there"
+    return Check("threads", "ok", found, shared if count > 1 else "")
 
 
 def _card(torch: Any, number: int) -> str:

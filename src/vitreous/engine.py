@@ -11,7 +11,6 @@ from __future__ import annotations
 import atexit
 import os
 import pickle
-import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
@@ -21,6 +20,7 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Any, Protocol, TypeVar
 
+from vitreous import progress
 from vitreous.errors import EngineError, SettingsError, VitreousError
 from vitreous.in_order import InOrder, unpack
 
@@ -365,8 +365,8 @@ _SAID: list[str] = []  # few lines; a worker of Ray hands them on
 
 
 def say(line: str) -> None:
-    """One line on the error stream, where a person who waits looks."""
-    sys.stderr.write(line + "\n")
+    """One line on the error stream, where a person who waits looks, also if it is said far away."""
+    progress.say(line)
     _SAID.append(line)
 
 

@@ -18,6 +18,7 @@ from vitreous.evidence.directions import array_of, directions
 from vitreous.evidence.dissect import best_texts
 from vitreous.finding import Finding
 from vitreous.judges.grids import top_pictures
+from vitreous.progress import tqdm
 from vitreous.provenance import json_bytes, replace_file
 
 if TYPE_CHECKING:
@@ -185,7 +186,6 @@ def read_vocabulary(path: str | Path) -> tuple[str, ...]:
 def embed_pictures(function: Embed, images: ImageSet, *, batch_size: int = 64, progress: bool = True) -> np.ndarray:
     """float32 (picture, channel): what `function` makes of lists of pictures, such as a subject or a model's tower."""
     import torch
-    from tqdm.auto import tqdm  # type: ignore[import-untyped]
 
     parts = []
     with torch.no_grad():

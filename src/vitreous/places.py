@@ -132,8 +132,13 @@ class Bucket:
         for wait in (*WAITS, None):
             try:
                 return call(system, root)
-            except (FileNotFoundError, PermissionError):
+            except FileNotFoundError:
                 raise
+            except PermissionError as error:  # nothing that time mends
+                raise StoreError(
+                    f"{self.url} may not be read or written: {error}",
+                    remedy="keys that may, where its file system takes them from",
+                ) from error
             except Exception as error:
                 if wait is None:
                     raise StoreError(

@@ -1,4 +1,4 @@
-"""Four stages of work that may be interrupted, each the same whenever and wherever it runs.
+"""Stages of work that may be interrupted, each the same whenever and wherever it runs.
 
 Run as a script this file is a nursery: it loads the libraries once and then makes a child, by fork, for every line it
 reads. The child does one stage in one folder, and may be sent any signal meanwhile.
@@ -78,6 +78,7 @@ STAGES: dict[str, Callable[[Path], None]] = {
 def nursery() -> None:
     import timm  # noqa: F401 - loaded once for all children
     import torch
+    import tqdm.auto  # noqa: F401
 
     import vitreous.lenses.align
     import vitreous.lenses.align_training

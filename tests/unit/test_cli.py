@@ -76,6 +76,9 @@ def test_record_and_inspect(tmp_path):
         (["train", "spiral", "--out", "x", "--set", "data=here"], "--data and --loss say what these are"),
         (["train", "spiral", "--out", "x", "--loss", "threshold=much"], "threshold is a number"),
         (["record", "bundled:scenes-text", "no/such/folder", "--out", "x"], "no such file or folder"),
+        (["record", "bundled:scenes-text", "scenes:2", "--out", "/dev/null/x", "--device", "cpu"], "Not a directory"),
+        (["examine", "bundled:scenes-text", "--images", "scenes:16", "--out", "/dev/null"], "File exists"),
+        (["record", "bundled:scenes-text", "scene:2", "--out", "x"], "nearest:  scenes"),
         (["record", "bundled:scenes-text", "scenes:many", "--out", "x"], "scenes:N needs a number"),
         (["record", "bundled:scenes-text", "scenes:4²", "--out", "x"], "scenes:N needs a number"),
         (["record", "bundled:scenes-text", "scenes:2", "--out", "x", "--tokens", "few"], "tokens is 'all' or a number"),
@@ -97,6 +100,25 @@ def test_what_is_refused_is_a_message_and_status_2(arguments, message, tmp_path,
     assert result.exit_code == 2, result.output
     assert message in result.stderr
     assert "Traceback" not in result.output
+
+
+def test_texts_that_cannot_be_read_are_refused(tmp_path):
+    """A model without its tokenizer, a file in another encoding, and a language model where pictures are looked at."""
+    from tokenizers import Tokenizer, models
+    from transformers import PreTrainedTokenizerFast
+
+    build("HF GPT-2").save_pretrained(tmp_path / "model")
+    model = f"hf:{tmp_path / 'model'}"
+    (tmp_path / "texts.txt").write_bytes("caf\u00e9".encode("latin-1"))
+    command = ("record", model, tmp_path / "texts.txt", "--out", tmp_path / "store", "--device", "cpu")
+    refused = run(*command)
+    assert refused.exit_code == 2 and "has no tokenizer" in refused.stderr
+    words = Tokenizer(models.WordLevel({"a": 1, "?": 2}, unk_token="?"))
+    PreTrainedTokenizerFast(tokenizer_object=words).save_pretrained(tmp_path / "model")
+    refused = run(*command)
+    assert refused.exit_code == 2 and "UTF-8" in refused.stderr
+    refused = run("examine", model, "--images", "scenes:16", "--out", tmp_path / "run", "--device", "cpu")
+    assert refused.exit_code == 2 and "Traceback" not in refused.output, refused.output
 
 
 def test_values_of_a_recipe_reach_the_run(tmp_path):

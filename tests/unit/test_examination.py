@@ -153,6 +153,16 @@ def test_killed_and_run_again_it_ends_the_same(examined, tmp_path, monkeypatch, 
     assert files_of(small_run(tmp_path / "run").folder) == files_of(examined.folder)
 
 
+def test_a_log_gets_a_line_for_each_part(examined, tmp_path, capsys):
+    copied = tmp_path / "run"
+    shutil.copytree(examined.folder, copied)
+    capsys.readouterr()
+    small_run(copied, progress=True)
+    said = capsys.readouterr().err.splitlines()
+    parts = [f"{number} of {len(work.PARTS)}: {title}" for number, (title, _) in enumerate(work.PARTS, 1)]
+    assert [line for line in said if line in parts] == parts
+
+
 PARTS_OF_A_RUN = {
     "structure/first.npz": lambda run: run.structure("first"),
     "structure/first-near.npz": lambda run: run.near("first"),

@@ -161,6 +161,22 @@ def test_doctor_looks_whether_the_bundled_weights_are_there(monkeypatch):
     assert lost.state == "wrong" and "scenes-lost" in lost.found and "scenes-text" not in lost.found
 
 
+def test_doctor_knows_that_threads_crawl_where_cores_are_shared(monkeypatch):
+    import torch
+
+    from vitreous import doctor
+
+    def row(threads):
+        monkeypatch.setattr(torch, "get_num_threads", lambda: threads)
+        return next(check for check in doctor.examine_machine() if check.what == "threads")
+
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    assert row(4).found == "PyTorch uses 4; OMP_NUM_THREADS is not set"
+    assert "OMP_NUM_THREADS=1" in row(4).remedy and row(4).state == "ok"
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    assert row(1).found == "PyTorch uses 1; OMP_NUM_THREADS is 1" and not row(1).remedy
+
+
 def test_doctor_says_what_is_missing_and_how_to_get_it():
     found = CliRunner().invoke(app, ["doctor", "--json"])
     rows = {row["what"]: row for row in json.loads(found.stdout)}

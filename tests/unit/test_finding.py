@@ -119,6 +119,7 @@ def test_every_finding_has_rows_of_its_own():
 
 
 def test_every_finding_is_shown_here_or_where_it_is_made(findings):
+    assert set(NAMES) == set(findings)
     elsewhere = {"Examination", "DictionaryComparison", "LayerScores", "RegionMeans", "LearnedWeights", "ContextScores"}
     elsewhere |= {"PlacesFinding", "PlacesOff", "EveryPart"}
     assert {one.__name__ for one in kinds()} == {type(one).__name__ for one in findings.values()} | elsewhere

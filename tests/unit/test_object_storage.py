@@ -337,6 +337,23 @@ def test_what_is_refused(door, monkeypatch):
         vt.Store.open("s3://bucket/there")
 
 
+def test_storage_that_may_not_be_used_is_named_at_once(monkeypatch, tmp_path):
+    """Such as a bucket of somebody else; asking again would not help."""
+    from fsspec.implementations.memory import MemoryFileSystem
+
+    asked = []
+
+    def forbidden(*_, **__):
+        asked.append(1)
+        raise PermissionError("Forbidden")
+
+    monkeypatch.setenv("VITREOUS_CACHE", str(tmp_path))
+    monkeypatch.setattr(MemoryFileSystem, "cat_file", forbidden)
+    with pytest.raises(vt.StoreError, match="memory://private may not be read or written: Forbidden"):
+        vt.Store.open("memory://private")
+    assert len(asked) == 1
+
+
 def test_the_cache_lies_where_it_is_told_to(monkeypatch, tmp_path):
     monkeypatch.setenv("VITREOUS_CACHE", str(tmp_path))
     assert Bucket("s3://a/b").cache == Bucket("s3://a/b/").cache

@@ -290,6 +290,35 @@ def test_inputs_in_every_form(tiny):
     assert words(torch.zeros(1, 5, dtype=torch.long)).shape == (1, 5, 50)
 
 
+@pytest.mark.parametrize("given", [None, 3, [], "a.png", [[1, 2]]], ids=str)
+def test_what_is_no_picture_is_refused(tiny, given):
+    with pytest.raises(SettingsError, match="takes pictures"):
+        tiny.inputs(given)
+
+
+@pytest.mark.parametrize("given", [None, 3, [], ["a", 3], [[1, 2]]], ids=str)
+def test_what_is_no_text_is_refused(given):
+    with pytest.raises(SettingsError, match="takes text"):
+        vt.wrap(build("HF GPT-2")).inputs(given)
+
+
+@torch.no_grad()
+@pytest.mark.parametrize(
+    "settings", [{"pad_token": "[PAD]"}, {"pad_token": "[PAD]", "padding_side": "left"}, {}], ids=str
+)
+def test_a_text_is_the_same_beside_longer_ones(settings):
+    """Tokenizers fill up where their authors wanted, or cannot at all; a causal model must never see it."""
+    from tokenizers import Tokenizer, models, pre_tokenizers
+    from transformers import PreTrainedTokenizerFast
+
+    words = Tokenizer(models.WordLevel({"[PAD]": 3, "a": 1, "b": 2, "c": 4}, unk_token="[PAD]"))
+    words.pre_tokenizer = pre_tokenizers.Whitespace()
+    subject = vt.wrap(build("HF Llama"), tokenizer=PreTrainedTokenizerFast(tokenizer_object=words, **settings))
+    both = subject.inputs(["a b", "a b c c"])
+    assert both.tolist() == [[1, 2, 0, 0], [1, 2, 4, 4]]
+    torch.testing.assert_close(subject(both)[0, :2], subject(["a b"])[0])
+
+
 def test_fingerprints_tell_models_apart(tiny):
     from timm.models.vision_transformer import VisionTransformer
 

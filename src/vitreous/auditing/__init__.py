@@ -34,6 +34,7 @@ from vitreous.checks import whole
 from vitreous.errors import SettingsError
 from vitreous.images import ImageSet
 from vitreous.models.subject import Subject
+from vitreous.progress import tqdm
 from vitreous.subunits.layers import LinearLayer, find_layer, prefix_at
 
 if TYPE_CHECKING:
@@ -198,7 +199,6 @@ class _Job:
     def confirmed(self, found: AuditFinding, count: int) -> AuditFinding:
         """The first rows with what pictures of their class lose when the part is really taken out."""
         import torch
-        from tqdm.auto import tqdm  # type: ignore[import-untyped]
 
         from vitreous.auditing.effects import log_odds
 

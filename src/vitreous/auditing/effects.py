@@ -22,11 +22,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 from torch import Tensor
-from tqdm.auto import tqdm  # type: ignore[import-untyped]
 
 from vitreous.auditing.heads import BATCH, Head
 from vitreous.hooks import evaluating
 from vitreous.kernels.fill_holes import fill_holes
+from vitreous.progress import tqdm
 
 SAME = 1e-4  # of the largest slope: what rounding makes of equal ones
 

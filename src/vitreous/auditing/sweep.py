@@ -10,7 +10,6 @@ from typing import Any, Literal
 
 import numpy as np
 import torch
-from tqdm.auto import tqdm  # type: ignore[import-untyped]
 
 from vitreous.auditing import audit
 from vitreous.auditing.effects import log_odds
@@ -24,6 +23,7 @@ from vitreous.evidence.suspicion import difference
 from vitreous.finding import Finding, columns
 from vitreous.images import ImageSet
 from vitreous.models.subject import Subject
+from vitreous.progress import tqdm
 
 STEPS = (1, 2, 5, 10, 20, 50, 100, 200, 500)  # how many parts are switched off to see what is left
 WRITES = ("blocks.*.attn.out", "blocks.*.mlp.out")  # all that is added to the residual stream

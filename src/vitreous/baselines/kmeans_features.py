@@ -17,6 +17,7 @@ from vitreous.checks import whole
 from vitreous.errors import SettingsError
 from vitreous.finding import Finding, shades
 from vitreous.models.subject import Subject
+from vitreous.progress import tqdm
 
 
 @dataclass(frozen=True, eq=False)
@@ -69,7 +70,6 @@ def patch_features(
 ) -> np.ndarray:
     """float32 (sample, row, column, channel): what patches are at a site, prefix tokens left out."""
     import torch
-    from tqdm.auto import tqdm  # type: ignore[import-untyped]
 
     from vitreous.hooks import capture, evaluating
     from vitreous.lenses.tokens_inputs import inputs_of

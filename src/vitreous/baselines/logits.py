@@ -13,6 +13,7 @@ from torch import Tensor
 from vitreous.errors import ModelError, SettingsError
 from vitreous.images import ImageSet
 from vitreous.models.subject import Subject, check_subject
+from vitreous.progress import tqdm
 
 SEVERAL = (ImageSet, list, tuple, np.ndarray, Tensor)
 
@@ -71,8 +72,6 @@ def batches(
     subject: Subject, inputs: ImageSet | Any, batch_size: int, progress: bool, what: str
 ) -> Iterator[tuple[slice, Tensor]]:
     """(positions, model input) of an `ImageSet`, or of anything that `subject.inputs` takes."""
-    from tqdm.auto import tqdm  # type: ignore[import-untyped]
-
     if not isinstance(batch_size, int | np.integer) or batch_size < 1:
         raise SettingsError("batch_size is at least 1", given=batch_size)
     count = count_of(inputs)

@@ -14,6 +14,7 @@ from vitreous.errors import ImageError, SettingsError
 from vitreous.images import ImageSet
 from vitreous.images.imageset import Picture
 from vitreous.preprocess import Preprocess
+from vitreous.progress import tqdm
 
 #: Pictures uint8 (row, column, colour) in, one mask (row, column) of 0 and 1 each out. `MobileSam` is one.
 MaskModel = Callable[[Sequence[np.ndarray]], Sequence[np.ndarray]]
@@ -36,8 +37,6 @@ def object_masks(
     >>> masks = vt.object_masks(images, vt.MobileSam())
     >>> seen = vt.input_masks(masks, subject.preprocess)        # as large as the model's input, like finding.at()
     """
-    from tqdm.auto import tqdm  # type: ignore[import-untyped]
-
     if source not in GIVEN if isinstance(source, str) else not callable(source):
         raise SettingsError("no such source of masks", given=source, accepted=(*GIVEN, "a mask model"))
     if classes is not None and source != "masks":

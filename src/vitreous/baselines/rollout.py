@@ -18,7 +18,6 @@ from typing import Any, Literal
 import numpy as np
 import torch
 from torch import Tensor
-from tqdm.auto import tqdm  # type: ignore[import-untyped]
 
 from vitreous.attention import open_attention
 from vitreous.checks import is_number
@@ -28,6 +27,7 @@ from vitreous.lenses.tokens_finding import TokenMaps
 from vitreous.lenses.tokens_inputs import inputs_of
 from vitreous.models.subject import Subject, check_subject
 from vitreous.preprocess import Frame
+from vitreous.progress import tqdm
 
 HEADS = ("mean", "max", "min")
 OWN = ("max_of_others", "keep")

@@ -40,6 +40,7 @@ from vitreous.hooks import capture, evaluating, patch
 from vitreous.images import ImageSet
 from vitreous.kernels.dual_ridge import fit_dual_ridge
 from vitreous.models.subject import Subject
+from vitreous.progress import tqdm
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -104,8 +105,6 @@ def tcav(
     >>> finding = vt.tcav(subject, vt.dataset("cifar10", ..., "test")[:500], "dtd/images")
     >>> finding.scores.mean((1, 2, 3))                      # by layer
     """
-    from tqdm.auto import tqdm  # type: ignore[import-untyped]
-
     check_classifier(subject)
     number(above=True, ridge=ridge, memory_mb=memory_mb)
     if classifier is not None and not callable(classifier):

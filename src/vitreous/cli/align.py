@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -48,7 +47,7 @@ def ncut(
         read = None if alignment is None else vt.ChannelAlign.load(alignment).transform
         wanted: dict[str, Any] = {"sites": sites, "method": method, "read": read, "seed": seed, "device": device}
         wanted |= {"n_sample": landmarks, "k": neighbours}
-        spectral = vt.ncut(opened, eigenvectors, progress=sys.stderr.isatty(), **wanted)
+        spectral = vt.ncut(opened, eigenvectors, **wanted)
         found = vt.atlas(spectral, ids=next(iter(opened.values())).ids, n_sample=sample, seed=seed)
         page = vt.cut_report(found, out, images=pictures, stores=opened, shown=shown)
     files = sorted(path.name for path in page.parent.iterdir())
@@ -100,11 +99,8 @@ def align(
             out=out,
             seed=seed,
             device=device,
-            progress=sys.stderr.isatty(),
         )
-        page = vt.align_report(
-            found, out, stores=opened, images=pictures, responses=answers, progress=sys.stderr.isatty()
-        )
+        page = vt.align_report(found, out, stores=opened, images=pictures, responses=answers)
     rows = {row["region"]: row for row in found.records()}
     facts = {"folder": str(out), "layers": len(found.slots), "epochs": len(found.log)}
     facts["held-out R2"] = {name: _digits(row["R2"]) for name, row in rows.items()}

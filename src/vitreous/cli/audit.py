@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -82,7 +81,7 @@ def audit(
 ) -> None:
     """Finds parts of a classifier that speak for a class because of something that is not the object."""
     asked: dict[str, Any] = {"tested": tested, "confirm": confirm, "repeats": repeats, "alpha": alpha}
-    asked |= {"correction": correction, "head": head, "seed": seed, "progress": sys.stderr.isatty()}
+    asked |= {"correction": correction, "head": head, "seed": seed}
     with plain_errors():
         subject = load_model(model, weights, settings, device)
         images = open_images(data, subject, split, seed)
@@ -173,7 +172,7 @@ def _places(subject: Subject, images: ImageSet, asked: dict[str, Any], masks: st
     import vitreous as vt
     from vitreous.baselines.masks import GIVEN
 
-    names = ("masks", "head", "train", "targets", "repeats", "alpha", "correction", "seed", "progress")
+    names = ("masks", "head", "train", "targets", "repeats", "alpha", "correction", "seed")
     look = asked["train"] if masks in GIVEN else None
     return vt.audit_places(subject, images, look=look, **{name: asked[name] for name in names})
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -84,7 +83,6 @@ def compare_dictionaries(
             judge=None if judge is None else vt.load(judge, device=device),
             out=out,
             engine=engine,
-            progress=sys.stderr.isatty(),
             **asked,
         )
         page = vt.dictionary_report(found, out, images=held if isinstance(held, vt.ImageSet) else None)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -49,7 +48,6 @@ def structure(
     import vitreous as vt
     from vitreous.cli.text import distinct_names, print_structure, structure_facts
 
-    progress = sys.stderr.isatty()
     with plain_errors():
         stores = [vt.Store.open(path) for path in (store, compare) if path is not None]
         names = distinct_names(stores)
@@ -63,16 +61,15 @@ def structure(
                 transform=transform,
                 keep_nearly_dead=keep_nearly_dead,
                 keep_transformed=out is not None or compare is not None,
-                progress=progress,
             )
             for name, opened in zip(names, stores, strict=True)
         }
         tested = None
         if compare is not None:
-            tested = vt.compare(*findings.values(), names=(names[0], names[1]), seed=seed, progress=progress)
+            tested = vt.compare(*findings.values(), names=(names[0], names[1]), seed=seed)
         if out is not None:
             sources = dict(zip(names, stores, strict=True))
-            page = vt.structure_report(findings, out, sources=sources, comparison=tested, progress=progress)
+            page = vt.structure_report(findings, out, sources=sources, comparison=tested)
             typer.echo(f"report: {page.resolve()}", err=True)
     if as_json:
         typer.echo(json.dumps(structure_facts(findings, tested), indent=1))
@@ -117,9 +114,9 @@ def disentangle(
         asked |= {"tokens_per_image": drawn_tokens(tokens), "out": out, "engine": engine}
         if page is not None and not isinstance(source, vt.ImageSet):
             raise SettingsError("a page shows pictures", given=data, remedy="give pictures, or leave --page out")
-        finding = vt.disentangle(subject, source, site, progress=sys.stderr.isatty(), **asked)
+        finding = vt.disentangle(subject, source, site, **asked)
         if page is not None and isinstance(source, vt.ImageSet):
-            path = vt.disentangle_report(finding, subject, source, page, seed=seed, progress=sys.stderr.isatty())
+            path = vt.disentangle_report(finding, subject, source, page, seed=seed)
             typer.echo(f"report: {path.resolve()}", err=True)
     facts = finding.facts()
     typer.echo(json.dumps(facts, indent=1)) if as_json else print_table(f"{finding.site}: {out}", [facts])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -60,11 +61,16 @@ def _main(
 
 @contextmanager
 def plain_errors() -> Iterator[None]:
-    """What we refuse on purpose is a message, not a traceback; an interrupted run says that nothing is lost."""
+    """What we or the system refuse is a message, not a traceback; an interrupted run says that nothing is lost."""
     try:
         yield
     except VitreousError as error:
         _stop(str(error), 2)
+    except OSError as error:
+        if error.filename is None and error.errno != errno.ENOSPC:
+            raise
+        remedy = "is it the right path, may it be written to, and is there room? What is finished is kept"
+        _stop(str(VitreousError(f"the system says: {error.strerror}", given=error.filename, remedy=remedy)), 2)
     except KeyboardInterrupt:
         _stop("interrupted; run the same command again to go on", 130)
 
@@ -126,6 +132,9 @@ def open_data(data: str, subject: Subject, split: str | None, on_error: str, see
     if subject.modality == "text":
         if not Path(data).is_file():
             raise SettingsError(f"{subject.name} reads texts", given=data, accepted="a text file, one text a line")
+        if subject.tokenizer is None:
+            remedy = "save it into the model's folder: tokenizer.save_pretrained(folder)"
+            raise SettingsError(f"{subject.name} has no tokenizer", remedy=remedy)
         return TextSet.from_texts(read_text(Path(data)).splitlines(), subject.tokenizer)
     size = subject.preprocess.size if subject.preprocess else (64, 64)
     return open_pictures(data, min(size), split, on_error, seed)
@@ -134,8 +143,8 @@ def open_data(data: str, subject: Subject, split: str | None, on_error: str, see
 def read_text(path: Path) -> str:
     try:
         return path.read_text(encoding="utf-8")
-    except UnicodeDecodeError:
-        raise SettingsError("this file is no text in UTF-8", given=str(path)) from None
+    except UnicodeDecodeError as error:
+        raise SettingsError("this file is no text in UTF-8", given=f"{path.name}: {error}") from None
 
 
 def open_images(data: str, subject: Subject, split: str | None, seed: int) -> ImageSet:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -154,7 +153,7 @@ def inspect(
 
     with plain_errors():
         opened = Store.open(store, allow_partial=True)
-        problems = opened.verify(progress=sys.stderr.isatty()) if verify else []
+        problems = opened.verify(progress=True) if verify else []
     if as_json:
         facts = store_facts(opened) | ({"problems": [str(p) for p in problems]} if verify else {})
         typer.echo(json.dumps(facts, indent=1))

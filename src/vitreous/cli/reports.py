@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from typing import Annotated, Any
 
 import typer
@@ -53,12 +52,12 @@ def examine(
             vt.load(name, weights=None if files is None or k >= len(files) else files[k], device=device, **chosen)
             for k, name in enumerate(models)
         ]
-        size = min(min(one.preprocess.size) for one in loaded if one.preprocess) if loaded else 64
+        size = min((min(one.preprocess.size) for one in loaded if one.preprocess), default=64)
         pictures = open_pictures(images, size, split, on_error, seed)
         asked: dict[str, Any] = {"units": units, "close": close, "seed": seed, "device": device}
         asked |= {"blocks": None if blocks == "auto" else parse_numbers("blocks", blocks)}
         asked |= {"weights": files, "settings": chosen}
-        run = vt.examine(loaded, pictures, out, progress=sys.stderr.isatty(), **asked)
+        run = vt.examine(loaded, pictures, out, **asked)
     facts: dict[str, Any] = {"folder": str(out), "models": [one.name for one in run.models]}
     facts |= {"pictures": len(run.pictures), "units": len(run.unit_ids), "absent": dict(run.absent)}
     if as_json:
@@ -84,9 +83,7 @@ def report(
     import vitreous as vt
 
     with plain_errors():
-        path = vt.write_site(
-            [vt.open_run(run) for run in runs], out, single_file=single_file, progress=sys.stderr.isatty()
-        )
+        path = vt.write_site([vt.open_run(run) for run in runs], out, single_file=single_file)
     size = path.stat().st_size if single_file else sum(p.stat().st_size for p in path.parent.rglob("*") if p.is_file())
     facts = {"report": str(path), "bytes": size}
     say(facts, f"{path}  ({size / 1e6:.1f} MB): open it in any browser", as_json)

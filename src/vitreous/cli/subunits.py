@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -68,17 +67,14 @@ def label(
     import vitreous as vt
     from vitreous.subunits.pooled import strongest_in_pictures
 
-    progress = sys.stderr.isatty()
     with plain_errors():
         subject, images, finding = _opened(model, data, subunits, weights, settings, device, seed)
-        seen, words = _space(towers, embeddings, images, device, progress)
-        strongest = strongest_in_pictures(finding, subject, images, progress=progress)
-        found = vt.label(
-            strongest.subunits, seen, words, vocabulary, top=min(top, len(images)), seed=seed, progress=progress
-        )
+        seen, words = _space(towers, embeddings, images, device)
+        strongest = strongest_in_pictures(finding, subject, images)
+        found = vt.label(strongest.subunits, seen, words, vocabulary, top=min(top, len(images)), seed=seed)
         found.save(out)
         if page is not None:
-            path = vt.disentangle_report(finding, subject, images, page, labels=found, progress=progress)
+            path = vt.disentangle_report(finding, subject, images, page, labels=found)
             typer.echo(f"report: {path.resolve()}", err=True)
     rows = _label_rows(finding, found, chance)
     if as_json:
@@ -181,18 +177,17 @@ def judge(
     import vitreous as vt
     from vitreous.labels import embed_pictures
 
-    progress = sys.stderr.isatty()
     with plain_errors():
         if (embedding is None) == (not endpoint):
             raise SettingsError("one kind of judge", given=(embedding, endpoint), accepted="--embedding or --endpoint")
         subject, images, _ = _opened(model, data, subunits[0], weights, settings, device, seed)
-        tops = _tops(subject, images, subunits, seed, progress)
+        tops = _tops(subject, images, subunits, seed)
         if embedding is not None:
             other = vt.load(embedding, device=device)
-            ranking = vt.coherence_rank(tops, embed_pictures(other, images, progress=progress), pairs=pairs, seed=seed)
+            ranking = vt.coherence_rank(tops, embed_pictures(other, images), pairs=pairs, seed=seed)
         else:
             judges = [_chat(text, key_variable) for text in endpoint or []]
-            ranking = vt.llm_rank(tops, images, judges, journal=journal, pairs=pairs, seed=seed, progress=progress)
+            ranking = vt.llm_rank(tops, images, judges, journal=journal, pairs=pairs, seed=seed)
     say(ranking.as_json(), ranking.table(), as_json)
 
 
@@ -209,9 +204,7 @@ def _opened(
     return subject, open_images(data, subject, None, seed), finding
 
 
-def _space(
-    towers: str | None, embeddings: Path | None, images: ImageSet, device: str, progress: bool
-) -> tuple[np.ndarray, Any]:
+def _space(towers: str | None, embeddings: Path | None, images: ImageSet, device: str) -> tuple[np.ndarray, Any]:
     """Pictures (picture, channel), and words as an array or a function."""
     import numpy as np
 
@@ -225,7 +218,7 @@ def _space(
         )
     if embeddings is None:
         pair = _towers(towers, device)
-        return embed_pictures(pair.image, images, progress=progress), pair.text
+        return embed_pictures(pair.image, images), pair.text
     try:
         with np.load(embeddings, allow_pickle=False) as file:
             return file["pictures"], file["words"]
@@ -287,7 +280,7 @@ def _label_rows(finding: Disentanglement, found: Labels, chance: float) -> list[
     return rows
 
 
-def _tops(subject: Subject, images: ImageSet, folders: list[Path], seed: int, progress: bool) -> dict[str, np.ndarray]:
+def _tops(subject: Subject, images: ImageSet, folders: list[Path], seed: int) -> dict[str, np.ndarray]:
     """The nine pictures of units, of sub-units of every folder, and any nine."""
     import numpy as np
 
@@ -302,7 +295,7 @@ def _tops(subject: Subject, images: ImageSet, folders: list[Path], seed: int, pr
     same = len({folder.name for folder in folders}) < len(folders)
     tops: dict[str, np.ndarray] = {}
     for folder, finding in zip(folders, findings, strict=True):
-        strongest = strongest_in_pictures(finding, subject, images, progress=progress)
+        strongest = strongest_in_pictures(finding, subject, images)
         tops.setdefault("units", vt.top_pictures(strongest.units, progress=False))
         name = "sub-units" if len(folders) == 1 else f"sub-units of {folder if same else folder.name}"
         if name in tops:

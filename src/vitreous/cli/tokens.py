@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -72,7 +71,7 @@ def tokens(
         source: Any = open_data(data, subject, None, "raise", seed)
         asked: dict[str, Any] = {"tokens": _tokens(only), "target": target, "order": order, "own": own}
         asked |= {"size": size, "dtype": dtype}
-        found = vt.token_maps(subject, source, _numbers(block), engine=engine, progress=sys.stderr.isatty(), **asked)
+        found = vt.token_maps(subject, source, _numbers(block), engine=engine, **asked)
         files = _save(found, out)
         page = _page(subject, found, source, min(shown, len(source)))
         said = asked | {"block": [one.block for one in found], "model": model, "data": data}
@@ -113,7 +112,7 @@ def segment(
         subject = load_model(model, weights, settings, device)
         images: Any = open_data(data, subject, None, "raise", seed)
         asked: dict[str, Any] = {"target": target, "order": order, "size": size, "dtype": dtype}
-        maps = vt.token_maps(subject, images, block, engine=engine, progress=sys.stderr.isatty(), **asked)
+        maps = vt.token_maps(subject, images, block, engine=engine, **asked)
         chosen: Any = {"linkage": linkage, "scale": scale, "weigh": weigh}
         segments = vt.segment(maps, k, threshold, **chosen)
         files = [path.relative_to(out).as_posix() for path in segments.save(out)]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from vitreous.datasets.table import LAYOUTS, dataset
 from vitreous.errors import SettingsError
 from vitreous.images import ImageSet
@@ -18,4 +20,6 @@ def spoken_pictures(data: str, size: int, split: str | None, on_error: str, seed
         return scenes(int(rest), size=size, seed=seed)
     if colon and kind in LAYOUTS:
         return dataset(kind, rest, split, on_error=on_error)  # type: ignore[arg-type]
+    if colon and len(kind) > 1 and not Path(data).exists():  # one letter is a drive
+        raise SettingsError("no such layout of pictures", given=kind, accepted=("scenes", *LAYOUTS))
     return ImageSet.open(data, on_error=on_error)

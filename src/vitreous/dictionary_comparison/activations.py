@@ -13,6 +13,7 @@ import numpy as np
 
 from vitreous.errors import SettingsError
 from vitreous.images import ImageSet
+from vitreous.progress import tqdm
 from vitreous.recording import record
 from vitreous.subunits.layers import LinearLayer, inputs_of
 from vitreous.texts import TextSet
@@ -113,8 +114,6 @@ def some(data: Data, index: np.ndarray) -> Data:
 
 def batches(subject: Subject, data: Data, progress: bool, what: str) -> Any:
     """(positions, model input) of all samples, in order."""
-    from tqdm.auto import tqdm  # type: ignore[import-untyped]
-
     size = 32 if subject.device.type == "cpu" else 128
     found: Any = data.batches(subject.preprocess, size)  # type: ignore[arg-type]
     count = -(-len(data) // size)

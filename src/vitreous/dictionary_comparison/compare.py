@@ -18,7 +18,6 @@ from tempfile import TemporaryDirectory
 from typing import Any, Literal
 
 import numpy as np
-from tqdm.auto import tqdm  # type: ignore[import-untyped]
 
 from vitreous.dictionary_comparison.activations import Data, record_training, same_start, some
 from vitreous.dictionary_comparison.methods import Bench, chosen_methods
@@ -36,6 +35,7 @@ from vitreous.judges.grids import can_be_shown
 from vitreous.lenses.disentangle_rows import describe_source
 from vitreous.mirrors import kept_at
 from vitreous.models.subject import Subject
+from vitreous.progress import tqdm
 from vitreous.provenance import json_bytes, replace_file
 from vitreous.subunits.layers import LinearLayer, find_layer
 from vitreous.texts import TextSet

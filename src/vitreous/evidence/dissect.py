@@ -20,6 +20,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from vitreous.progress import tqdm
+
 if TYPE_CHECKING:
     from torch import Tensor
 
@@ -93,7 +95,6 @@ def best_texts(
     cannot be compared in this way: with p(t) over the units they end at the logarithm of their number.
     """
     import torch
-    from tqdm.auto import tqdm  # type: ignore[import-untyped]
 
     units = len(tops)
     kept = [torch.zeros(units, 0, device=device, dtype=kind) for kind in (torch.float32, torch.int64, torch.float32)]

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from vitreous.errors import SettingsError
+from vitreous.progress import tqdm
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -72,8 +73,6 @@ def monosemanticity(
     >>> monosemanticity(store["blocks.-1.mlp.out"]).mean
     >>> monosemanticity(store["blocks.-1.mlp.out"], dictionary.encode).mean
     """
-    from tqdm.auto import tqdm  # type: ignore[import-untyped]
-
     shape = _shape(embeddings)
     if top < 2 or batch_size < 1:
         raise SettingsError("top is at least 2 and batch_size at least 1", given={"top": top, "batch_size": batch_size})

@@ -30,6 +30,7 @@ import numpy as np
 
 from vitreous.errors import SettingsError
 from vitreous.evidence.bootstrap import Estimate, mean_interval
+from vitreous.progress import tqdm
 
 #: Pictures (picture, colour, row, column) in, tokens (picture, token, channel) out: prefix tokens first, then patches.
 Represent = Callable[[np.ndarray], Any]
@@ -262,8 +263,6 @@ def _falling(values: np.ndarray, own: int, rng: np.random.Generator) -> np.ndarr
 
 def _work(shape: tuple[int, ...], batch_size: int, progress: bool) -> Iterator[np.ndarray]:
     """All positions (position, axis), a batch at a time."""
-    from tqdm.auto import tqdm  # type: ignore[import-untyped]
-
     if batch_size < 1:
         raise SettingsError("batch_size is at least 1", given=batch_size)
     count = int(np.prod(shape))

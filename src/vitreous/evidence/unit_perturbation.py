@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import numpy as np
-from tqdm.auto import tqdm  # type: ignore[import-untyped]
 
 from vitreous.errors import SettingsError
 from vitreous.evidence.perturbation import SIDES, chosen_patches, pixels_of
+from vitreous.progress import tqdm
 
 #: Pictures (picture, colour, row, column) and the token of interest of each (picture,), in; (picture, input) out.
 Enter = Callable[[np.ndarray, np.ndarray], np.ndarray]

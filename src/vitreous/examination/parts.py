@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from tqdm.auto import tqdm  # type: ignore[import-untyped]
 
 import vitreous.examination.files as files
 from vitreous.errors import SettingsError, StoreError, VitreousError
@@ -19,6 +18,7 @@ from vitreous.examination.nearness import near_units
 from vitreous.examination.plan import Asked, Plan
 from vitreous.examination.profiles import Layer, Profile, profile, similar_units
 from vitreous.examination.proof import ms_evidence, perturbation_evidence, stability_evidence
+from vitreous.progress import tqdm
 
 if TYPE_CHECKING:
     from PIL.Image import Image

@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
-from tqdm.auto import tqdm  # type: ignore[import-untyped]
 
 from vitreous.errors import StoreError
 from vitreous.examination.files import AGAIN, read_arrays, write_arrays
+from vitreous.progress import tqdm
 
 if TYPE_CHECKING:
     from vitreous.lenses.disentangle_finding import Disentanglement

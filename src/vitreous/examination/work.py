@@ -7,8 +7,6 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rich.console import Console
-
 import vitreous.examination.files as files
 from vitreous.errors import SettingsError, VitreousError
 from vitreous.examination.opened import Examination, open_run
@@ -16,6 +14,7 @@ from vitreous.examination.outlook import outlook, spoken
 from vitreous.examination.parts import PARTS, Bench
 from vitreous.examination.plan import Plan, Towers, make_plan
 from vitreous.mirrors import kept_at
+from vitreous.progress import voice
 from vitreous.provenance import json_bytes, replace_file, start_run
 
 if TYPE_CHECKING:
@@ -139,9 +138,3 @@ def _refuse_other(path: Path, wanted: bytes) -> None:
         given=f"{path.parent.name}: other {', '.join(parts)}",
         remedy="choose another folder, or ask for the same again",
     )
-
-
-def voice(progress: bool) -> Callable[[str], None]:
-    """Says what is going on, on the error stream."""
-    console = Console(stderr=True, quiet=not progress)
-    return lambda text: console.print(text, highlight=False, markup=False)

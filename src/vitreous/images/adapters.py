@@ -18,6 +18,7 @@ from vitreous.errors import ImageError
 from vitreous.images.arrays import array_contents, eight_bits
 from vitreous.images.decode import Decoded, decode, to_rgb
 from vitreous.images.sources import Marks, Source
+from vitreous.progress import tqdm
 
 
 @dataclass(frozen=True)
@@ -207,8 +208,6 @@ def _known_labels(dataset: Any) -> tuple[np.ndarray | None, tuple[str, ...] | No
 
 
 def _read_labels(source: Torch, count: int) -> np.ndarray:
-    from tqdm import tqdm  # type: ignore[import-untyped]
-
     labels = [source.item(at)[1] for at in tqdm(range(count), desc="reading labels", delay=1, leave=False)]
     if not all(isinstance(value, int | np.integer) for value in labels):
         kinds = sorted({type(value).__name__ for value in labels})

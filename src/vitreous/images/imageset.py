@@ -27,6 +27,7 @@ from vitreous.images.arrays import (
     size_of,
 )
 from vitreous.images.sources import Archive, Files, Folder, Source, existing, folder_labels, list_folder, pick_pictures
+from vitreous.progress import tqdm
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -290,8 +291,6 @@ class ImageSet:
 
 
 def _progress(steps: range, what: str) -> Iterator[int]:
-    from tqdm import tqdm  # type: ignore[import-untyped]
-
     return iter(tqdm(steps, desc=what, delay=1, leave=False))
 
 

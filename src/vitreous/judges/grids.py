@@ -13,6 +13,7 @@ import numpy as np
 from vitreous.errors import SettingsError
 from vitreous.evidence.directions import array_of
 from vitreous.kernels.topk import TopK
+from vitreous.progress import tqdm
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -45,8 +46,6 @@ def top_pictures(
     units that are the same in all, are not to be judged and hold -1. A sparse unit is above zero in less than `count`
     pictures and is shown with some that do not activate it; `active_in=count` leaves such units out.
     """
-    from tqdm.auto import tqdm  # type: ignore[import-untyped]
-
     shape = tuple(activations.shape)
     if len(shape) not in (2, 3) or 0 in shape:
         raise SettingsError("activations are (sample, token, unit) or (sample, unit)", given=shape)

@@ -18,6 +18,7 @@ from vitreous.judges.answers import PROMPT, Judgement
 from vitreous.judges.chat import ChatJudge
 from vitreous.judges.grids import CELL, Grid, Tops, can_be_shown, checked_tops, png, unit_grid
 from vitreous.judges.journal import Journal, question_key
+from vitreous.progress import tqdm
 
 if TYPE_CHECKING:
     from vitreous.images import ImageSet
@@ -109,8 +110,6 @@ class _Asking:
     pending: dict[Future[Judgement], Question] = field(default_factory=dict)
 
     def run(self, questions: Iterator[Question], total: int, progress: bool) -> None:
-        from tqdm.auto import tqdm  # type: ignore[import-untyped]
-
         pool = ThreadPoolExecutor(self.concurrent, "judges")
         try:
             for question in tqdm(questions, "judgements", total, disable=not progress):

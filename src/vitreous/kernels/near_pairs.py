@@ -16,9 +16,9 @@ from __future__ import annotations
 
 import numpy as np
 from numba import njit, prange
-from tqdm.auto import tqdm  # type: ignore[import-untyped]
 
 from vitreous.kernels.l1 import bytes_or_floats, l1
+from vitreous.progress import tqdm
 
 GROUP = 256  # samples in a group; independent units are told apart by the sums of 16 bins up to about a thousand
 CHUNK = 1024  # samples between two looks at the limit

@@ -24,7 +24,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from tqdm.auto import tqdm  # type: ignore[import-untyped]
 
 from vitreous.engine import say
 from vitreous.errors import SettingsError
@@ -32,6 +31,7 @@ from vitreous.lenses.align_checks import Asked, device_of, folder_for, regions
 from vitreous.lenses.align_finding import ChannelAlign as ChannelAlign
 from vitreous.lenses.align_nodes import Nodes, Read, open_nodes
 from vitreous.mirrors import kept_at
+from vitreous.progress import tqdm
 from vitreous.provenance import replace_file
 
 if TYPE_CHECKING:

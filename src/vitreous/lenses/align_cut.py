@@ -21,13 +21,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from tqdm.auto import tqdm  # type: ignore[import-untyped]
 
 from vitreous.checks import whole
 from vitreous.errors import SettingsError
 from vitreous.finding import Finding, heat
 from vitreous.lenses.align_checks import checked_affinity, device_of
 from vitreous.lenses.align_nodes import Nodes, Read, open_nodes, square
+from vitreous.progress import tqdm
 
 if TYPE_CHECKING:
     from torch import Tensor

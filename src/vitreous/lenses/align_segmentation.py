@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-from tqdm.auto import tqdm  # type: ignore[import-untyped]
 
 from vitreous.errors import SettingsError
 from vitreous.evidence.oracle import IGNORE, OracleScore, oracle_segmentation, patch_classes
@@ -16,6 +15,7 @@ from vitreous.lenses.align_colors import colors, spectral_tsne
 from vitreous.lenses.align_cut import ncut
 from vitreous.lenses.align_finding import ChannelAlign
 from vitreous.lenses.align_nodes import Block, Nodes, Read, finite, open_nodes, square
+from vitreous.progress import tqdm
 
 READ = 64  # pictures read at a time
 SHUFFLED = "shuffled patches"

@@ -12,10 +12,10 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 from torch import Tensor, nn
-from tqdm.auto import tqdm  # type: ignore[import-untyped]
 
 from vitreous.kernels.projector import affinities, normalized, top_projector
 from vitreous.lenses.align_nodes import Block, finite
+from vitreous.progress import tqdm
 
 READ = 64  # pictures read at a time
 TEMPERATURE = 0.3  # of cosines, where patches are told from each other

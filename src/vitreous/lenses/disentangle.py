@@ -32,7 +32,6 @@ from time import sleep
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
-from tqdm.auto import tqdm  # type: ignore[import-untyped]
 
 from vitreous.checks import whole
 from vitreous.engine import Engine, Here, Ranks, open_engine
@@ -47,6 +46,7 @@ from vitreous.lenses.disentangle_units import OnCores, Options, Route, SplitOne,
 from vitreous.lenses.disentangle_work import UnitSplit, Work, assemble, open_work
 from vitreous.mirrors import kept_at
 from vitreous.models.subject import Subject
+from vitreous.progress import tqdm
 from vitreous.subunits.layers import LinearLayer, chosen_units, find_layer
 
 if TYPE_CHECKING:

@@ -19,7 +19,6 @@ from typing import Any, TypeVar
 import numpy as np
 import torch
 from torch import Tensor, nn
-from tqdm.auto import tqdm  # type: ignore[import-untyped]
 
 from vitreous.errors import SettingsError
 from vitreous.kernels.density_device import DeviceClusters, Instances, contribution_clusters_on_device
@@ -31,6 +30,7 @@ from vitreous.lenses.disentangle_units import HELD, Options, UnitTop, divided
 from vitreous.lenses.disentangle_work import UnitSplit, first_of_images
 from vitreous.memory import fewer, is_out_of_memory
 from vitreous.models.subject import Subject
+from vitreous.progress import tqdm
 
 LANES = {"cuda": 2}  # units in work at a time; one elsewhere
 CHUNK = 1 << 26  # numbers of rows that are looked at together

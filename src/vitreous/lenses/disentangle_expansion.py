@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
-from tqdm.auto import tqdm  # type: ignore[import-untyped]
 
 from vitreous.lenses.disentangle_units import Options, Route, UnitTop
+from vitreous.progress import tqdm
 
 NEAR = np.log(1.05)  # as near to the target as a few units can tell
 FAR = np.log(1.1)  # so far off, the number of instances is moved as well
@@ -25,7 +26,7 @@ class Pilot:
     route: Route
     tops: list[UnitTop]
     target: float
-    bar: tqdm
+    bar: Any
     reached: dict[Options, float] = field(default_factory=dict)
 
     def off(self, options: Options) -> float:

@@ -17,12 +17,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
-from tqdm.auto import tqdm  # type: ignore[import-untyped]
 
 from vitreous.errors import SettingsError, StoreError
 from vitreous.images import ImageSet
 from vitreous.memory import Parts
 from vitreous.models.subject import Subject
+from vitreous.progress import tqdm
 from vitreous.provenance import json_bytes, replace_file
 from vitreous.recording.passes import draw_tokens
 from vitreous.store import Store

@@ -31,7 +31,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from tqdm.auto import tqdm  # type: ignore[import-untyped]
 
 from vitreous.checks import flag
 from vitreous.errors import SettingsError
@@ -41,6 +40,7 @@ from vitreous.kernels.near_pairs import near_components
 from vitreous.kernels.ranks import ordinal_ranks, rank_bins
 from vitreous.lenses.structure_finding import Copies as Copies
 from vitreous.lenses.structure_finding import StructureFinding as StructureFinding
+from vitreous.progress import tqdm
 
 if TYPE_CHECKING:
     from vitreous.store import Store

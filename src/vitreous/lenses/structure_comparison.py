@@ -17,7 +17,6 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
-from tqdm.auto import tqdm  # type: ignore[import-untyped]
 
 from vitreous.checks import whole
 from vitreous.engine import Engine, open_engine
@@ -33,6 +32,7 @@ from vitreous.evidence.statistics import (
 from vitreous.finding import Finding, columns
 from vitreous.kernels.l1 import distances, pair_distances
 from vitreous.lenses.structure_finding import StructureFinding
+from vitreous.progress import tqdm
 
 LEVEL = 0.05  # p-values below are called a difference
 BLOCK = 1024  # units whose distances to as many others are held at a time

@@ -29,7 +29,6 @@ from typing import Any, Literal, NamedTuple, overload
 import numpy as np
 import torch
 from torch import Tensor
-from tqdm.auto import tqdm  # type: ignore[import-untyped]
 
 from vitreous.checks import number, whole
 from vitreous.engine import Engine, open_engine
@@ -44,6 +43,7 @@ from vitreous.lenses.tokens_watch import Unread
 from vitreous.memory import Parts
 from vitreous.models.subject import Subject, check_subject
 from vitreous.preprocess import Frame
+from vitreous.progress import tqdm
 
 TARGETS = ("sum", "energy")
 ORDERS = ("rollout", "printed")

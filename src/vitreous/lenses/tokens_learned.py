@@ -23,7 +23,6 @@ from typing import Any, Literal
 import numpy as np
 import torch
 from torch import Tensor
-from tqdm.auto import tqdm  # type: ignore[import-untyped]
 
 from vitreous.checks import number, whole
 from vitreous.errors import SettingsError
@@ -33,6 +32,7 @@ from vitreous.lenses.tokens import token_maps
 from vitreous.lenses.tokens_inputs import inputs_of
 from vitreous.lenses.tokens_segments import check_clusters, check_threshold, segment
 from vitreous.models.subject import Subject
+from vitreous.progress import tqdm
 
 
 @dataclass(frozen=True, eq=False)

@@ -19,6 +19,7 @@ from vitreous.models.site import PATTERN, SITE_NAMES, Site, expand
 from vitreous.preprocess import Preprocess
 
 if TYPE_CHECKING:
+    import numpy as np
     import torch
     from torch import Tensor, nn
 
@@ -224,20 +225,43 @@ class Subject:
         import numpy as np
         import torch
 
-        if isinstance(x, str) or (isinstance(x, list | tuple) and x and isinstance(x[0], str)):
-            if self.tokenizer is None:
-                raise SettingsError(f"{self.name} has no tokenizer", given=type(x).__name__, accepted="token ids")
-            x = self.tokenizer([x] if isinstance(x, str) else list(x), return_tensors="pt", padding=True)["input_ids"]
-        elif not isinstance(x, torch.Tensor | np.ndarray):
-            pictures = list(x) if isinstance(x, list | tuple) else [x]
-            if self.preprocess is None:
-                raise SettingsError(f"{self.name} takes text", given=type(x).__name__, accepted="texts or token ids")
-            x = np.stack([self.preprocess(picture.convert("RGB")) for picture in pictures])
+        if not isinstance(x, torch.Tensor | np.ndarray):
+            given = list(x) if isinstance(x, list | tuple) else [x]
+            x = self._from_pictures(given) if self.modality == "image" else self._from_texts(given)
         tensor = torch.as_tensor(x)
         wanted = (4, "(sample, colour, row, column)") if self.modality == "image" else (2, "(sample, token)")
         if tensor.ndim != wanted[0]:
             raise SettingsError(f"{self.name} takes {wanted[1]}", given=tuple(tensor.shape))
         return tensor.to(self.device, self.dtype if self.modality == "image" else torch.long)
+
+    def _from_pictures(self, given: list[Any]) -> np.ndarray:
+        import numpy as np
+        from PIL import Image
+
+        assert self.preprocess is not None
+        wrong = [type(one).__name__ for one in given if not isinstance(one, Image.Image)]
+        if wrong or not given:
+            said = wrong[0] if wrong else "none"
+            accepted = "Pillow images, or a tensor (sample, colour, row, column)"
+            raise SettingsError(f"{self.name} takes pictures", given=said, accepted=accepted)
+        return np.stack([self.preprocess(one.convert("RGB")) for one in given])
+
+    def _from_texts(self, given: list[Any]) -> np.ndarray:
+        """Shorter texts are filled up with zeros on the right, as in a `TextSet`, whatever the tokenizer would do."""
+        import numpy as np
+
+        wrong = [type(one).__name__ for one in given if not isinstance(one, str)]
+        if wrong or not given:
+            said = wrong[0] if wrong else "none"
+            accepted = "texts, or a tensor of token ids (sample, token)"
+            raise SettingsError(f"{self.name} takes text", given=said, accepted=accepted)
+        if self.tokenizer is None:
+            raise SettingsError(f"{self.name} has no tokenizer", given="str", accepted="token ids")
+        rows = [np.asarray(row, np.int64) for row in self.tokenizer(given)["input_ids"]]
+        ids = np.zeros((len(rows), max(map(len, rows))), np.int64)
+        for k, row in enumerate(rows):
+            ids[k, : len(row)] = row
+        return ids
 
     def __call__(self, x: Any) -> Any:
         """Runs the model; None if a recording stopped it before the end."""

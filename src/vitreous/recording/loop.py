@@ -22,6 +22,7 @@ from vitreous.engine import Engine, Here, open_engine
 from vitreous.errors import SettingsError, StoreError
 from vitreous.hooks import evaluating
 from vitreous.memory import Parts
+from vitreous.progress import duration, tqdm, voice
 from vitreous.provenance import start_run
 from vitreous.recording.destination import Destination, size_text
 from vitreous.recording.passes import OnNonfinite, Pass
@@ -227,28 +228,13 @@ def describe(manifest: Manifest, samples: int, seconds: float) -> str:
     if left < manifest.samples:
         lines.append(f"  going on: {left} samples are left")
     return "\n".join(
-        [*lines, f"  about {_duration(seconds / samples * left)} (the first {samples} took {seconds:.2g} s)"]
+        [*lines, f"  about {duration(seconds / samples * left)} (the first {samples} took {seconds:.2g} s)"]
     )
 
 
 @contextmanager
 def _bar(manifest: Manifest, show: bool) -> Iterator[tuple[Callable[[str], None], Callable[[int], None]]]:
     """A bar over samples, and a way to say something above it, both on the error stream."""
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeRemainingColumn
-
-    console = Console(stderr=True, quiet=not show, soft_wrap=True)
-    columns = ("record", BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     total = sum(last - first + 1 for first, last in map(manifest.span, _missing(manifest)))
-    with Progress(*columns, console=console, disable=not show, transient=True) as progress:
-        task = progress.add_task("record", total=total)
-        yield (
-            lambda text: console.print(text, highlight=False, markup=False),
-            lambda count: progress.advance(task, count),
-        )
-
-
-def _duration(seconds: float) -> str:
-    if seconds < 90:
-        return f"{seconds:.0f} s"
-    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
+    with tqdm(total=total, desc="record", unit="sample", disable=not show, leave=False) as bar:
+        yield voice(show), bar.update

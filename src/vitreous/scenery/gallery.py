@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from vitreous.errors import SettingsError
+from vitreous.progress import tqdm
 from vitreous.scenery.scene import ATTRIBUTES, check_settings, render_scene
 
 if TYPE_CHECKING:
@@ -22,8 +23,6 @@ def scenes(n: int, size: int = 64, seed: int = 0, *, objects: tuple[int, int] = 
     background and every attribute of every object. A scene depends on the seed, its number, the size and `objects`,
     never on `n`.
     """
-    from tqdm import tqdm  # type: ignore[import-untyped]
-
     from vitreous.images import ImageSet
 
     check_settings(seed, size, objects)

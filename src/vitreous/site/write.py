@@ -9,11 +9,10 @@ from importlib.resources import files as resources
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tqdm.auto import tqdm  # type: ignore[import-untyped]
-
 import vitreous.site.sprites as sprites
 from vitreous.errors import SettingsError
 from vitreous.mirrors import kept_at
+from vitreous.progress import tqdm
 from vitreous.site.cloud import cloud_data
 from vitreous.site.downloads import downloads
 from vitreous.site.front import index_data

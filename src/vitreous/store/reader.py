@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property, lru_cache, partial
 from pathlib import Path
@@ -17,6 +16,7 @@ from vitreous.axes import Grid
 from vitreous.errors import SiteError, StoreError
 from vitreous.models.site import expand
 from vitreous.places import Bucket, file_hash, is_remote
+from vitreous.progress import tqdm
 from vitreous.store.lazy import SiteArray
 from vitreous.store.manifest import DAMAGED, SAMPLES, TOKENS, Manifest, map_tensors, read_manifest, shard_name
 
@@ -153,8 +153,9 @@ class Store:
         """Reads every file and compares its hash with the manifest; an empty list means that all is well."""
         files = [(s.file, s.bytes, s.sha256) for s in self.manifest.shards]
         files += [(name, entry["bytes"], entry["sha256"]) for name, entry in self.manifest.files.items()]
-        with _progress(sum(length for _, length, _ in files), progress) as tick:
-            found = [problem for file in files if (problem := _problem(self.bucket or self.path, *file, tick))]
+        whole = sum(length for _, length, _ in files)
+        with tqdm(total=whole, desc="verify", unit="B", unit_scale=True, disable=not progress, leave=False) as bar:
+            found = [problem for file in files if (problem := _problem(self.bucket or self.path, *file, bar.update))]
         listed = {shard.file for shard in self.manifest.shards}
         extra = [f"shards/{name}" for name in self._shards_there() if f"shards/{name}" not in listed]
         return found + [Problem(name, "extra", "the manifest does not list it") for name in extra]
@@ -254,15 +255,3 @@ def _remote_problem(bucket: Bucket, name: str, length: int, sha256: str, tick: C
         return Problem(name, "truncated" if len(data) < length else "altered", f"{len(data)} bytes instead of {length}")
     found = hashlib.sha256(data).hexdigest()
     return None if found == sha256 else Problem(name, "altered", f"sha256 {found[:12]}... instead of {sha256[:12]}...")
-
-
-@contextmanager
-def _progress(total: int, show: bool) -> Iterator[Callable[[int], None]]:
-    """A bar on the error stream over this many bytes."""
-    from rich.console import Console
-    from rich.progress import BarColumn, DownloadColumn, Progress, TimeRemainingColumn
-
-    columns = ("verify", BarColumn(), DownloadColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=Console(stderr=True), disable=not show, transient=True) as bar:
-        task = bar.add_task("verify", total=total)
-        yield lambda count: bar.advance(task, count)

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch
 from torch import Tensor
-from tqdm.auto import tqdm  # type: ignore[import-untyped]
 
 from vitreous.errors import SettingsError
 from vitreous.hooks import capture, evaluating
 from vitreous.models.subject import Subject
+from vitreous.progress import tqdm
 from vitreous.subunits.applied import matching_layer
 
 if TYPE_CHECKING:

@@ -20,6 +20,7 @@ from vitreous.checks import flag, number, whole
 from vitreous.errors import SettingsError, StoreError
 from vitreous.finding import Finding, columns
 from vitreous.mirrors import kept_at
+from vitreous.progress import tqdm
 from vitreous.provenance import Run, json_bytes, replace_file, start_run
 from vitreous.subjects import pick_device
 from vitreous.training import ranks
@@ -104,8 +105,6 @@ def train(
 def _epochs(
     trainee: Trainee, batches: Batches, out: Path, share: Share, progress: bool, save_seconds: float
 ) -> list[dict[str, Any]]:
-    from tqdm.auto import tqdm  # type: ignore[import-untyped]
-
     recipe = trainee.recipe
     last = recipe.warmup + recipe.epochs
     log = _resume(trainee, out, share)

@@ -6,12 +6,12 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
-from tqdm.auto import tqdm  # type: ignore[import-untyped]
 
 from vitreous.errors import SettingsError
 from vitreous.evidence.statistics import p_text
 from vitreous.kernels.l1 import distances
 from vitreous.lenses.structure import StructureFinding, unit_clusters
+from vitreous.progress import tqdm
 from vitreous.views.panels import Cell, Curve, Histogram, Line, Matrix, Table
 from vitreous.views.structure import Source, bins_of, layer_names, shown_bins
 

@@ -16,6 +16,7 @@ from vitreous.baselines.dictionaries.rows import Rows
 from vitreous.baselines.dictionaries.trainee import Start, Trainee
 from vitreous.checks import number, whole
 from vitreous.errors import SettingsError
+from vitreous.progress import tqdm
 
 WARM = 0.05  # share of the steps in which the learning rate rises
 LONGEST_GRADIENT = 1.0
@@ -91,8 +92,6 @@ def _begin(kind: Kind, rows: Rows, aims: Rows, units: int, k: int, settings: dic
 def _learn(
     trainee: Trainee, rows: Rows, aims: Rows, settings: dict[str, Any], device: torch.device, progress: bool
 ) -> None:
-    from tqdm.auto import tqdm  # type: ignore[import-untyped]
-
     steps = settings["epochs"] * (len(rows) // settings["batch_size"])
     learned = [parameter for parameter in trainee.parameters() if parameter.requires_grad]
     # no decay: atoms have length 1 anyway, and biases and thresholds have no reason to shrink

@@ -16,6 +16,7 @@ from vitreous.baselines.dictionaries.learning import train_dictionary
 from vitreous.baselines.dictionaries.rows import Rows
 from vitreous.errors import SettingsError
 from vitreous.evidence.faithfulness import faithfulness
+from vitreous.progress import tqdm
 
 LEARNING_RATES = (1e-4, 5e-4, 1e-3)
 DEAD_WEIGHTS = (1e-5, 1e-4, 1e-3)
@@ -80,8 +81,6 @@ def sweep(
     Candidates are measured on `judged_on` (by default on the training rows; the paper does not say). `settings` go to
     `train_dictionary` unchanged. All candidates are kept in memory until the choice is made.
     """
-    from tqdm.auto import tqdm  # type: ignore[import-untyped]
-
     own = kind_of(kind).penalties
     if penalties is not None and not own:
         raise SettingsError(f"sparsity of a {kind} dictionary is asked for by k, not by penalty", given=penalties)
