@@ -134,6 +134,16 @@ def test_the_smallest_rho_wins_a_tie_and_a_mean_of_zero_does_not_divide():
     assert nothing.score == 0
 
 
+def test_the_smallest_rho_wins_a_tie_of_different_shares():
+    """Above 0.5 the last input is one sub-unit's own, and says nothing: its weight is zero."""
+    r = np.array([[1.0, 0.0, 1.0], [0.0, 1.0, 0.5]])
+    weight, means = np.array([1.0, 1.0, 0.0]), np.eye(3)[:2] + 0.1
+    assert not np.array_equal(winners(r, 0.05), winners(r, 1.0))
+    found = search_rho(weight, 0.0, r, means)
+    assert found.rho == 0.05
+    np.testing.assert_array_equal(found.members, winners(r, 0.05))
+
+
 def test_subunits_that_only_share_with_all_are_dead_if_there_are_two():
     members = np.array([[1, 0, 1], [0, 0, 1], [0, 0, 1]], bool)
     members[:, 2] = True

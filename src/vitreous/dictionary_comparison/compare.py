@@ -91,11 +91,9 @@ def compare_dictionaries(
     >>> print(found.table())
     """
     train, held = _divided(subject, data, evaluate)
-    chosen, layer = chosen_methods(methods), find_layer(subject, site)
-    training = steps, batch_size, learning_rate, k, sweep, sweep_steps
-    settings = Settings(layer.site, expansion, tokens, top_k, min_cluster_size, *training, top, accuracy)
-    settings.check_units(layer.count)
-    seeds = _checked_seeds(seeds)
+    chosen, layer, seeds = chosen_methods(methods), find_layer(subject, site), _checked_seeds(seeds)
+    training = steps, batch_size, learning_rate, k, sweep, sweep_steps, top, accuracy
+    settings = Settings(layer.site, expansion, tokens, top_k, min_cluster_size, *training).on(layer.count)
     asked = _asked(subject, train, held, judge, head, settings)
     runner = open_engine(engine)
     with _folder(out, asked, runner) as folder:

@@ -51,10 +51,11 @@ class Settings:
         if self.top is not None:
             whole(2, top=self.top)
 
-    def check_units(self, channels: int) -> None:
-        """Whether a dictionary on a layer of so many channels can have as many active units."""
+    def on(self, channels: int) -> Settings:
+        """The same; refused where dictionaries on so many channels have fewer units than are to be active."""
         if self.k is not None and self.k > (units := round(self.expansion * channels)):
             raise SettingsError(f"k is between 1 and the number of units, {units}", given=self.k)
+        return self
 
     def top_of(self, samples: int) -> int:
         """How many of the samples a unit is judged by. The paper takes 100 of 50,000; of few, 10 are taken."""
