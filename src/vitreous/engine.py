@@ -18,7 +18,7 @@ from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import islice
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol, TypeVar, runtime_checkable
 
 from vitreous import progress
 from vitreous.errors import EngineError, SettingsError, VitreousError
@@ -33,6 +33,7 @@ MOST_DEATHS = 3  # workers that die one after the other, with nothing done in be
 Threads = dict[str, int]
 
 
+@runtime_checkable
 class Engine(Protocol):
     """`lead` is whether this process writes down what was found; of several under `torchrun` one does."""
 
@@ -58,6 +59,8 @@ def open_engine(engine: str | Engine) -> Engine:
     >>> open_engine("ray")         # the cluster at RAY_ADDRESS, or one that is started here
     """
     if not isinstance(engine, str):
+        if not isinstance(engine, Engine):
+            raise SettingsError("unknown engine", given=repr(engine), accepted=ACCEPTED)
         return engine
     kind, colon, number = engine.partition(":")
     if kind not in KINDS or (colon and (not number.isdigit() or int(number) < 1 or kind == "torchrun")):

@@ -243,7 +243,7 @@ def test_a_cluster_that_is_not_there_is_named(monkeypatch):
 
 
 def test_engines_that_are_not_there_are_refused(monkeypatch):
-    for wrong in ("spark", "local:0", "ray:many", "torchrun:2"):
+    for wrong in ("spark", "local:0", "ray:many", "torchrun:2", None, 2):
         with pytest.raises(vt.SettingsError, match=r"unknown engine\n.*\n.*ray"):
             open_engine(wrong)
     assert open_engine("local:1") == Here() == open_engine(Here())
