@@ -19,6 +19,7 @@ from numba import njit, prange
 from tqdm.auto import tqdm  # type: ignore[import-untyped]
 
 from vitreous.kernels.l1 import bytes_or_floats, l1
+from vitreous.kernels.numba_threads import start_threads
 
 GROUP = 256  # samples in a group; independent units are told apart by the sums of 16 bins up to about a thousand
 CHUNK = 1024  # samples between two looks at the limit
@@ -38,6 +39,7 @@ def near_components(rows: np.ndarray, limit: float, progress: bool = False) -> n
     else:
         bounds, limit = np.ascontiguousarray(rows[:, :HEAD]), float(limit)
     root = np.arange(count)
+    start_threads()
     near = np.zeros((ROWS, count), np.bool_)
     for first in tqdm(range(0, count, ROWS), "clusters", delay=1, leave=False, disable=not progress):
         last = min(first + ROWS, count)
