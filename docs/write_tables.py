@@ -6,6 +6,7 @@ import inspect
 import json
 import re
 import sys
+import textwrap
 from pathlib import Path
 
 DOCS = Path(__file__).parent
@@ -159,7 +160,9 @@ def _entry(name: str, value) -> str:
     star = next((k for k, p in enumerate(arguments) if p.kind is p.KEYWORD_ONLY), None)
     if star is not None:
         shown.insert(star, "*")
-    return f"### `{name}`\n\n```text\n{kind}vt.{name}({', '.join(shown)})\n```\n\n{said}"
+    call = f"{kind}vt.{name}({', '.join(shown)})"
+    lines = textwrap.wrap(call, 100, subsequent_indent="    ", break_long_words=False, break_on_hyphens=False)
+    return "\n\n".join((f"### `{name}`", "```text\n" + "\n".join(lines) + "\n```", said))
 
 
 if __name__ == "__main__":

@@ -245,8 +245,8 @@ def step_cost() -> Found:
     wide, spiral = found["cifar10-32"]["added percent"], found["spiral"]["added percent"]["with"]
     return (
         f"{found['device']}: {wide['median']:.1f} % of a step of cifar10-32 (middle half of {wide['turns']} pairs of turns "
-        f"{wide['quarter']:.1f} to {wide['three quarters']:.1f}), {spiral:.1f} % of the spiral's; the paper has no number to "
-        "compare with",
+        f"{wide['quarter']:.1f} to {wide['three quarters']:.1f}), {spiral:.1f} % of the spiral's (`benchmarks/structure_loss.py`); the "
+        "paper has no number to compare with",
         UNTESTED,
     )
 
@@ -358,7 +358,7 @@ def as_fast() -> Found:
         f"ms a batch and MiB at the peak on an H200: backbone {plain['ms']:.0f}, {plain['peak_mib']:,.0f}; "
         f"ours with nobody looking {unseen['ms']:.0f}, {unseen['peak_mib']:,.0f}; "
         f"in the paper's two stages {staged['ms']:.0f}, {staged['peak_mib']:,.0f}; "
-        f"fastest SAE {fastest:.0f}, smallest {least:,.0f}; one run"
+        f"fastest SAE {fastest:.0f}, smallest {least:,.0f}; one run of `benchmarks/disentangle_inference.py`"
     )
     gaps = [Gap(fastest - row["ms"]) for row in (unseen, staged)]
     return said, verdict(*gaps, *(Gap(least - row["peak_mib"]) for row in (unseen, staged)))
@@ -385,7 +385,11 @@ def steering() -> Found:
     up = found["amplify"]["sub-units of the concept"]["drawn where 10% of others changed, less random"]
     less, more = Gap(*(-value for value in (down[0], down[2], down[1]))), Gap(*up)
     said = "where a tenth of other pictures change, against as many random sub-units: hits of the concept fall by "
-    return said + f"{less.text(digits=3)}, pictures drawn to it rise by {more.text(digits=4)}", verdict(less, more)
+    return (
+        said
+        + f"{less.text(digits=3)}, pictures drawn to it rise by {more.text(digits=4)} (`studies/disentangle_steering.py`)",
+        verdict(less, more),
+    )
 
 
 def language_units() -> Found:

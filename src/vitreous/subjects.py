@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any
 
 from vitreous.errors import ModelError, SettingsError
@@ -37,12 +39,14 @@ def load(
     >>> vt.load("timm:vit_small_patch14_dinov2", weights="dinov2s.safetensors", dynamic_img_size=True)
     >>> vt.load("bundled:scenes-text")
 
-    `weights` is a local `.safetensors` or `.pth` file, or "random" for the architecture alone; without it the published
-    weights are taken. Other keywords go to the source's own constructor. The model is put in evaluation mode.
+    `weights` is a local `.safetensors` or `.pth` file, or "random" for the architecture alone, the same at every call;
+    without it the published weights are taken. Other keywords go to the source's own constructor. The model is put in
+    evaluation mode.
     """
     source, rest = split_name(name)
     where = pick_device(device)
-    loaded = SOURCES[source].load(rest, weights, kwargs)
+    with _same_draws() if weights == RANDOM else nullcontext():
+        loaded = SOURCES[source].load(rest, weights, kwargs)
     loaded.module.eval().to(device=where, dtype=as_dtype(dtype))
     return wrap(
         loaded.module,
@@ -51,6 +55,16 @@ def load(
         tokenizer=loaded.tokenizer,
         notes=loaded.notes,
     )
+
+
+@contextmanager
+def _same_draws() -> Iterator[None]:
+    """Random weights are those of seed 0, else a run that is taken up again would be one of another model."""
+    import torch
+
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        yield
 
 
 def skeleton(name: str, **kwargs: Any) -> Subject:

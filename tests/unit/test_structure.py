@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import os
+import subprocess
 import sys
 from dataclasses import replace
 from functools import partial
@@ -468,3 +470,14 @@ def test_no_clusters_at_all():
     found = vt.structure(np.random.default_rng(0).normal(size=(200, 2, 1, 5)))
     assert found.clusters == () and found.largest == 0 and found.counts.tolist() == [5, 5]
     assert found.anchors.shape == (0, 3) and found.inefficient.shape == (0,)
+
+
+def test_the_kernels_leave_torch_its_threads():
+    """Else a pass of a model after them is rounded otherwise than before, where there are fewer than cores."""
+    script = """
+import numpy as np, torch, vitreous as vt
+vt.unit_clusters(np.random.default_rng(0).normal(size=(200, 9)).astype(np.float32))
+assert torch.get_num_threads() == 1, torch.get_num_threads()
+"""
+    threads = {"OMP_NUM_THREADS": "1", "NUMBA_NUM_THREADS": "2"}
+    subprocess.run([sys.executable, "-c", script], check=True, env={**os.environ, **threads})

@@ -27,6 +27,16 @@ def test_timm_and_hugging_face_list_the_same_sites(tmp_path):
     assert len(ours.sites) == 30
 
 
+def test_random_weights_are_the_same_at_every_call_and_leave_the_generator_alone():
+    torch.manual_seed(3)
+    untouched = torch.get_rng_state()
+    one = vt.load("timm:vit_tiny_patch16_224", weights="random", depth=1, device="cpu")
+    assert torch.equal(torch.get_rng_state(), untouched)
+    torch.manual_seed(4)
+    two = vt.load("timm:vit_tiny_patch16_224", weights="random", depth=1, device="cpu")
+    assert one.fingerprint == two.fingerprint
+
+
 def test_a_saved_folder_loads_with_its_head_and_gives_the_same_numbers(tmp_path):
     module = build("HF DINOv2")
     module.save_pretrained(tmp_path)
@@ -185,7 +195,7 @@ def test_wrong_names_are_answered_with_the_right_ones(name, message):
 
 def test_what_cannot_be_fetched_says_what_to_do(monkeypatch):
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
-    with pytest.raises(ModelError, match="pass weights= with a local file"):
+    with pytest.raises(ModelError, match=r"weights= .* takes a local file"):
         vt.load("hf:nobody/nothing")
 
 

@@ -52,6 +52,18 @@ def test_the_lock_file_names_no_registry():
     assert not [name for name, entry in lock["packages"].items() if "resolved" in entry]
 
 
+def test_the_licences_of_what_is_built_in_come_along():
+    lock = json.loads((WEB / "package-lock.json").read_text())["packages"]
+    built_in = {
+        f"{path.rpartition('node_modules/')[2]}@{entry['version']}"
+        for path, entry in lock.items()
+        if path and not entry.get("dev")
+    }
+    said = (APP.parent / "LICENSES.txt").read_text()
+    named = {name for line in said.splitlines() for name in re.findall(r"(?:@[\w-]+/)?[\w-]+@\d[\w.]*", line)}
+    assert named == built_in, "the licences in site/LICENSES.txt are of other packages than those that are built in"
+
+
 def test_the_lock_file_holds_every_package_that_another_may_ask_for():
     """Those for other machines too, else `npm ci` refuses the file wherever it is not one of those it holds."""
     packages = json.loads((WEB / "package-lock.json").read_text())["packages"]

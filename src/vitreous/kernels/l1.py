@@ -11,6 +11,8 @@ import numpy as np
 from numba import njit, prange, types
 from numba.extending import overload
 
+from vitreous.kernels.numba_threads import start_threads
+
 TILE = 16  # rows of each side that stay in the cache together
 
 
@@ -44,6 +46,7 @@ def distances(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     """(row, sample), (other, sample) -> (row, other): int32 for bytes, float64 for other numbers."""
     a, b = bytes_or_floats(a), bytes_or_floats(b)
     out: np.ndarray = np.empty((len(a), len(b)), _kind(a))
+    start_threads()
     _fill(a, b, out)
     return out
 
@@ -52,6 +55,7 @@ def pair_distances(rows: np.ndarray, first: np.ndarray, second: np.ndarray) -> n
     """(row, sample) and two lists (pair,) of rows -> (pair,)."""
     rows = bytes_or_floats(rows)
     out: np.ndarray = np.empty(len(first), _kind(rows))
+    start_threads()
     _fill_pairs(rows, first, second, out)
     return out
 

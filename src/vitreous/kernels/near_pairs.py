@@ -18,6 +18,7 @@ import numpy as np
 from numba import njit, prange
 
 from vitreous.kernels.l1 import bytes_or_floats, l1
+from vitreous.kernels.numba_threads import start_threads
 from vitreous.progress import tqdm
 
 GROUP = 256  # samples in a group; independent units are told apart by the sums of 16 bins up to about a thousand
@@ -39,6 +40,7 @@ def near_components(rows: np.ndarray, limit: float, progress: bool = False) -> n
     else:
         bounds, limit = np.ascontiguousarray(rows[:, :HEAD]), float(limit)
     root = np.arange(count)
+    start_threads()
     near = np.zeros((ROWS, count), np.bool_)
     for first in tqdm(range(0, count, ROWS), "clusters", delay=1, leave=False, disable=not progress):
         last = min(first + ROWS, count)

@@ -13,6 +13,8 @@ from __future__ import annotations
 import numpy as np
 from numba import njit, prange
 
+from vitreous.kernels.numba_threads import start_threads
+
 UNITS = 16  # columns that one thread takes at a time: one cache line of each sample
 MASK = np.uint64(2047)  # of a digit of eleven bits
 
@@ -39,6 +41,7 @@ def _ranked(features: np.ndarray, bins: int, places: np.ndarray | None, kind: ty
             order = np.argsort(features[:, unit], kind="stable")
             out[unit, places[order]] = np.arange(samples) * bins // samples
     else:
+        start_threads()
         _rank_columns(np.ascontiguousarray(features, np.float32), bins, places, out)
     return out
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from torch import nn
 
 RANDOM = "random"
-OFFLINE = "without a network: pass weights= with a local file, or weights='random' for the architecture alone"
+OFFLINE = "without a network: weights= (--weights) takes a local file, or 'random' for the architecture alone"
 
 
 @dataclass(frozen=True)
