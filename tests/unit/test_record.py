@@ -137,6 +137,12 @@ def test_the_other_input_size_is_used_and_written_down(images, tmp_path):
     assert store.manifest.settings["preprocess"]["size"] == [16, 48]
 
 
+def test_a_size_that_the_model_does_not_take_is_refused_before_anything_is_touched(subject, images, tmp_path):
+    with pytest.raises(SettingsError, match=r"one size\n.*16(.|\n)*dynamic_img_size=True"):
+        record(subject, images, "blocks.0.resid.out", tmp_path / "s", size=16, progress=False)
+    assert not (tmp_path / "s").exists()
+
+
 def test_the_manifest_names_no_time_and_no_machine_and_run_json_does(subject, images, tmp_path):
     record(subject, images, "blocks.0.mlp.out", tmp_path / "a", batch_size=8, progress=False)
     record(subject, images, "blocks.0.mlp.out", tmp_path / "elsewhere" / "b", batch_size=8, progress=False)

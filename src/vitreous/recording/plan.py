@@ -63,6 +63,8 @@ class Order:
             )
         if text and self.size is not None:
             raise SettingsError("texts have no input size", given=tuple(self.size))
+        if self.size is not None:
+            self.subject.grid(self.size)  # refuses a size that the model does not take
         if self.subject.hooks:
             raise SettingsError(
                 "the model carries hooks, perhaps of an active vt.patch or vt.steer: a store is known by its model, "
