@@ -170,8 +170,8 @@ DISENTANGLE = Paper(
     "disentangle",
     "Interpretability without tradeoffs (ELUDe)",
     "Models of 5 and 22 million weights in place of ViT-B, one or two thousand pictures in place of 1.28 million, dictionaries "
-    "trained for 200 to 300 steps in place of 125,000: they are far from what they could be. Table 2 is one draw, that of tin-vit-text without the "
-    "sweep of section E.1. Expansion 4 in place of 8. The judge is another model's embedding, not three vision-language "
+    "trained for 200 to 780 steps in place of 125,000: they are far from what they could be. Table 2 has three draws of tokens and the sweep of section E.1, at "
+    "five epochs in place of fifty. Expansion 4 in place of 8. The judge is another model's embedding, not three vision-language "
     "models.",
     (
         Claim(
