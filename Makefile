@@ -4,6 +4,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 TIMES ?= 10
+JOBS ?= 2
 
 .PHONY: front demo test chromium test-browser test-all test-peers faults bench bench-gpu peers studies docs package lint clean
 
@@ -20,8 +21,8 @@ demo: $(READY)  ## the bundled models on scenes, through all four lenses, to a r
 front:  ## builds the pages of reports and of the explorer into the package (needs Node 20 or newer)
 	cd web && npm ci --no-audit --no-fund && npm run check && npm test && npm run build
 
-test: $(READY) chromium  ## what CI runs after lint
-	$(BIN)/python -m pytest
+test: $(READY) chromium  ## what CI runs after lint, test files shared out among JOBS processes of one thread
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(JOBS) --dist loadfile
 
 chromium:  ## for the browser tests, installed where that is allowed
 	@command -v chromium >/dev/null || test -n "$$CHROMIUM" \
