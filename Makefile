@@ -4,7 +4,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 TIMES ?= 10
-JOBS ?= 2
+JOBS ?= 3
 
 .PHONY: front demo test chromium test-browser test-all test-peers faults bench bench-gpu peers studies docs package lint clean
 

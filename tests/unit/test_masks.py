@@ -62,7 +62,7 @@ def test_masks_follow_their_pictures_to_the_models_input():
         ("masks", "picture '000000' has no masks"),
         ("boxes", "picture '000000' has no boxes"),
         ("segments", "no such source of masks\n  given:    'segments'"),
-        (None, "no such source of masks\n  given:    None"),
+        (None, "no such source of masks\n  given:    'NoneType'"),
         (lambda _: None, "one mask for each picture\n  given:    'NoneType'"),
         (lambda batch: batch, "a mask is as large as its picture"),
         (lambda _: [np.full((4, 6), 255)] * 2, "1 on the object and 0 elsewhere"),

@@ -38,7 +38,8 @@ def object_masks(
     >>> seen = vt.input_masks(masks, subject.preprocess)        # as large as the model's input, like finding.at()
     """
     if source not in GIVEN if isinstance(source, str) else not callable(source):
-        raise SettingsError("no such source of masks", given=source, accepted=(*GIVEN, "a mask model"))
+        given = source if isinstance(source, str) else type(source).__name__
+        raise SettingsError("no such source of masks", given=given, accepted=(*GIVEN, "a mask model"))
     if classes is not None and source != "masks":
         what = source if isinstance(source, str) else "a mask model"
         raise SettingsError("only a set's own masks know classes", given=f"classes={classes} of {what}")

@@ -106,7 +106,8 @@ def tcav(
     >>> finding.scores.mean((1, 2, 3))                      # by layer
     """
     check_classifier(subject)
-    number(above=True, ridge=ridge, memory_mb=memory_mb)
+    number(above=True, ridge=ridge)
+    number(memory_mb=memory_mb)
     if classifier is not None and not callable(classifier):
         raise SettingsError("classifier makes a captum classifier when it is called", given=classifier)
     layers = _layers(subject, sites)
@@ -145,7 +146,8 @@ def _groups(source: Groups | ImageSet | str | Path, what: str) -> dict[Any, Any]
         groups = {k: ImageSet.open(v) if isinstance(v, str | PurePath) else v for k, v in source.items()}
     elif not isinstance(source, ImageSet | str | PurePath):
         accepted = "pictures by name, a set with labels, or a folder of folders"
-        raise SettingsError(f"pictures by {what} are a dictionary, a set or a folder", given=source, accepted=accepted)
+        said = f"pictures by {what} are a dictionary, a set or a folder"
+        raise SettingsError(said, given=type(source).__name__, accepted=accepted)
     else:
         images = source if isinstance(source, ImageSet) else ImageSet.open(source, labels="folders")
         if images.labels is None:
