@@ -81,6 +81,8 @@ def graph(pictures: int, work: Path, device: str, routes: list[str], sample: int
     result: dict[str, Any] = {"device": torch.cuda.get_device_name() if device == "cuda" else device}
     for route in routes:
         more = {"n_sample": sample} if route == "paper" else {}
+        if device == "cuda":
+            torch.cuda.reset_peak_memory_stats()
         with Memory() as memory:
             start = time.perf_counter()
             found = vt.ncut(opened, EIGENVECTORS, method=route, tokens="all", device=device, **more)
@@ -96,4 +98,5 @@ def graph(pictures: int, work: Path, device: str, routes: list[str], sample: int
         if device == "cuda":
             result[route]["GPU memory, GiB"] = round(torch.cuda.max_memory_allocated() / 2**30, 2)
         print(route, result[route], flush=True)
+        del found  # or the next route's memory would count it
     return result

@@ -4,7 +4,7 @@
     make bench-gpu                                   on an accelerator, with shares of its measured rates
     python benchmarks/run.py --small --out DIR       everything at tiny size, in a minute or two
     python benchmarks/run.py --gpu --small --out DIR a GPU's code at tiny size, on cores where there is none
-    python benchmarks/run.py --only ncut tokens      some of the scripts
+    python benchmarks/run.py --only ncut --out DIR   some of the scripts
 
 Each script named in SCRIPTS offers CASES, and some GROWTH (`turns.py`). Ways take turns within a case, after one call
 each that does not count; a ratio is of neighbours, and the table has its median and range. Memory is the peak above
@@ -175,6 +175,8 @@ def parse() -> argparse.Namespace:
     args = parser.parse_args()
     if args.small and args.out is None:
         parser.error("a rehearsal is no result: --small wants --out")
+    if args.out is None and args.only != list(SCRIPTS):
+        parser.error("a part is no result: --only wants --out")
     if args.gpu and not args.small and not torch.cuda.is_available():
         parser.error("no accelerator here: PyTorch sees no CUDA device. `--gpu --small --out DIR` rehearses on cores")
     return args
@@ -190,6 +192,7 @@ def main() -> None:
     begun, date = time.perf_counter(), time.strftime("%Y-%m-%d")
     command = f"python benchmarks/run.py{' --gpu' * args.gpu}{' --small' * args.small} --rounds {args.rounds}"
     command += f" --threads {args.threads}" if args.threads else ""
+    command += f" --only {' '.join(args.only)}" if args.only != list(SCRIPTS) else ""
     found: dict[str, Any] = {"command": command, "date": date, "rounds": args.rounds, "machine": machine(device)}
     found |= {"rates": rates(device, args.small), "cases": {}, "growth": {}}
     out = args.out or (HERE / "results" / "gpu" if args.gpu else HERE)

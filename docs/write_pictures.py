@@ -125,7 +125,9 @@ def align_picture() -> bytes:
     names, layers = ("text", "mae"), [f"blocks.{n}.attn.out" for n in (1, 3, 5, 7)]
     with tempfile.TemporaryDirectory() as folder:
         stores = {
-            name: vt.record(vt.load(f"bundled:scenes-{name}"), images, layers, f"{folder}/{name}", progress=False)
+            name: vt.record(
+                vt.load(f"bundled:scenes-{name}", device="cpu"), images, layers, f"{folder}/{name}", progress=False
+            )
             for name in names
         }
         asked = {"width": 32, "epochs": 60, "lr": 3e-3, "lambda_eigen": 0, "lambda_agree": 1, "progress": False}

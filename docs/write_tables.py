@@ -17,7 +17,10 @@ def put(page: str, name: str, text: str) -> None:
     """Replaces what stands between the markers of the page."""
     path = DOCS / page
     pattern = re.compile(rf"(<!-- table: {name} -->\n).*?(<!-- end -->)", re.DOTALL)
-    path.write_text(pattern.sub(lambda m: f"{m[1]}{text}\n{m[2]}", path.read_text()))
+    made, places = pattern.subn(lambda m: f"{m[1]}{text}\n{m[2]}", path.read_text())
+    if places != 1:
+        raise SystemExit(f"{page} has {places} places for the table {name!r}, not one")
+    path.write_text(made)
 
 
 def families_table() -> str:

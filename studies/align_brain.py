@@ -157,11 +157,10 @@ def main() -> None:
     parser.add_argument("data", type=Path)
     parser.add_argument("--work", type=Path, required=True, help="folder for recordings, which are large")
     parser.add_argument("--sessions", nargs="+", default=["210325", "201025"])
-    parser.add_argument("--weights", nargs="+", type=float, default=[0.0, 0.1, 1.0], help="λ_eigen")
+    parser.add_argument("--weights", nargs="+", type=float, choices=LAMBDAS, default=[0.0, 0.1, 1.0], help="λ_eigen")
     parser.add_argument("--seeds", nargs="+", type=int, default=[0, 1, 2])
-    parser.add_argument(
-        "--controls", nargs="*", default=["pixels", "shuffled", "alone", "untouched"], help="alone: single networks"
-    )
+    known = ["pixels", "shuffled", "alone", "untouched"]
+    parser.add_argument("--controls", nargs="*", choices=known, default=known, help="alone: single networks")
     options = parser.parse_args()
     keep = Kept()
     for name in options.sessions:

@@ -7,7 +7,8 @@ of pictures, learning rate and length, width), with several λ_eigen and nothing
 held-out pictures shows both what early stopping would keep (its lowest point) and what it would prevent (its end).
 Other seeds, which also hold out other pictures, repeat the main rows.
 Beside it: how large the constraint's gradient is against the response loss's, how far the maps end from keeping the
-cut, and ridge regression from the same means over patches, the best that eq. 2 could do, and from 4 x 4 places.
+cut, and ridge regression from means over patches (the alignment's means hold the class token too), about the best
+that eq. 2 could do, and from 4 x 4 places.
 Writes studies/results/align_constraint.json and the tables of align_constraint.md.
 """
 

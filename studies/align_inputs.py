@@ -64,6 +64,12 @@ def learned(work: Path, session: str, weight: float) -> list[vt.ChannelAlign]:
     return [vt.ChannelAlign.load(work / session / f"lambda-{weight}" / str(seed)) for seed in SEEDS]
 
 
+def random_map(seed: int, model: str, site: str, channels: int) -> np.ndarray:
+    """(channel, width): a map that was not learned, of the size of those that were."""
+    slot = list(NETWORKS).index(model) * len(SITES) + SITES.index(site)
+    return np.random.default_rng([seed, slot]).standard_normal((channels, SETTINGS["width"]))
+
+
 def pixel_patches(images: vt.ImageSet) -> dict[str, dict[str, np.ndarray]]:
     """A model that sees colours: patches of 8 pixels of the picture at 64."""
     small = np.stack([np.asarray(p.image.resize((64, 64), Image.Resampling.BICUBIC)) for p in images])
@@ -74,9 +80,10 @@ def pixel_patches(images: vt.ImageSet) -> dict[str, dict[str, np.ndarray]]:
 def pictures_of(
     data: Path, name: str, work: Path, count: int = 120
 ) -> tuple[vt.ImageSet, dict[str, vt.Store], list[np.ndarray]]:
-    """120 pictures of `pets` or `voc_animals` at 112 x 112, the networks' stores, and class maps."""
+    """`count` pictures of `pets` or `voc_animals` at 112 x 112, the networks' stores, and class maps."""
     shown = collection(data, name, count).pictures
     pixels = np.stack([np.asarray(p.image.resize((112, 112), Image.Resampling.BICUBIC)) for p in shown])
     images = vt.ImageSet.from_arrays(pixels, name=name)
     truths = [p.truth for p in shown if p.truth is not None]
+    assert len(truths) == len(shown)
     return images, recorded(data, images, work / name), truths

@@ -35,21 +35,17 @@ def ranged(statistic: Any, pictures: int, seeds: Sequence[float]) -> dict[str, A
     return {"value": found.value, "low": found.low, "high": found.high, "seeds": [float(value) for value in seeds]}
 
 
-def share(counted: Sequence[Counted], less: Sequence[Counted] | None = None) -> dict[str, Any]:
-    """Hits of trials, mean over seeds; with `less`, by how much more than there, of the same drawn pictures."""
+def share(counted: Sequence[Counted]) -> dict[str, Any]:
+    """Hits of trials, mean over seeds."""
 
     def one(part: Counted, rows: np.ndarray) -> float:
         return float(part.hits[rows].sum() / max(1, part.trials[rows].sum()))
 
     def statistic(rows: np.ndarray) -> float:
-        mean = float(np.mean([one(part, rows) for part in counted]))
-        return mean if less is None else mean - float(np.mean([one(part, rows) for part in less]))
+        return float(np.mean([one(part, rows) for part in counted]))
 
     everything = np.arange(len(counted[0].hits))
-    other = [0.0] * len(counted) if less is None else [one(part, everything) for part in less]
-    other = other * len(counted) if len(other) == 1 else other
-    seeds = [one(part, everything) - base for part, base in zip(counted, other, strict=True)]
-    return ranged(statistic, len(everything), seeds)
+    return ranged(statistic, len(everything), [one(part, everything) for part in counted])
 
 
 def mean_over(rows: Any) -> dict[str, Any]:

@@ -34,7 +34,7 @@ import numpy as np
 import torch
 
 import vitreous as vt
-from align_inputs import NETWORKS, SEEDS, SETTINGS, SITES, aligned, recorded, session
+from align_inputs import NETWORKS, SEEDS, SETTINGS, SITES, aligned, random_map, recorded, session
 from align_measures import CHANCE, Features, cosines, joined, mean_over, mixing, share, spoken
 from align_pictures import draw_mosaic
 from tokens_inputs import put_tables
@@ -124,11 +124,11 @@ def canonical(inputs: Features, seed: int, exchanged: bool = False) -> Read:
     the covariance of all layers beside each other, each whitened. `exchanged`: each network sees other pictures."""
     generator = np.random.default_rng(seed)
     some = generator.permutation(len(inputs["text"][SITES[0]]))[:FITTED]
-    order = {m: generator.permutation(FITTED * 64) if exchanged else np.arange(FITTED * 64) for m in NETWORKS}
+    order = {m: generator.permutation(some) if exchanged else some for m in NETWORKS}  # places stay
     middles, bases, parts = {}, {}, []
     for model, site in SLOTS:
-        rows = inputs[model][site][some][:, 1:]
-        rows = rows.reshape(-1, rows.shape[-1])[order[model]]
+        rows = inputs[model][site][order[model]][:, 1:]
+        rows = rows.reshape(-1, rows.shape[-1])
         middles[model, site] = rows.mean(0)
         rows = rows - middles[model, site]
         values, vectors = np.linalg.eigh(rows.T @ rows / len(rows))
@@ -142,8 +142,7 @@ def canonical(inputs: Features, seed: int, exchanged: bool = False) -> Read:
 
 def at_random(seed: int) -> Read:
     def read(rows: np.ndarray, model: str, site: str) -> np.ndarray:
-        generator = np.random.default_rng([seed, SLOTS.index((model, site))])
-        return rows @ generator.standard_normal((rows.shape[-1], SETTINGS["width"])).astype(np.float32)
+        return rows @ random_map(seed, model, site, rows.shape[-1]).astype(np.float32)
 
     return read
 
@@ -265,6 +264,8 @@ def main() -> None:
     results: dict[str, Any] = json.loads(path.read_text()) if path.exists() else {}
     inputs = Inputs(options.data, options.work, options.session)
     known = ways(inputs)
+    if wrong := set(options.only or ()) - set(known):
+        parser.error(f"no such way: {sorted(wrong)}; there are {list(known)}")
     for name, way in known.items():
         done = results.get(options.session, {})
         if name in (known if options.only is None else options.only) and name not in done:

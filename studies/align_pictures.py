@@ -276,8 +276,11 @@ def main() -> None:
     parser.add_argument("--session", default="210325")
     parser.add_argument("--weight", type=float, default=0.0, help="λ_eigen of the pictures")
     parser.add_argument("--weights", nargs="+", type=float, default=[1.0, 0.1, 0.0], help="λ_eigen that are measured")
-    parser.add_argument("--pictures", nargs="*", default=["paths", "mosaic"], help="those that need t-SNE")
+    known = ["paths", "mosaic"]
+    parser.add_argument("--pictures", nargs="*", choices=known, default=known, help="those that need t-SNE")
     options = parser.parse_args()
+    if options.weight not in options.weights:
+        parser.error(f"--weight {options.weight} is not among --weights {options.weights}")
     features, pixels, figures = joined(options.data, options.work, COUNT)
     results: dict[str, Any] = {"session": options.session, "pictures with λ_eigen": options.weight, "mixing": {}}
     path = RESULTS / "align_pictures.json"

@@ -2,7 +2,7 @@
 
     python studies/align_rsa.py DATA --work DIR
 
-For every layer of four networks: 1 - correlation between pictures of the mean over patches, before alignment, after it
+For every layer of four networks: 1 - correlation between pictures of the mean over tokens, before alignment, after it
 (learned from session 201025, other pictures, another animal), and after maps of the same size that were not learned.
 Each is compared with dissimilarities of monkey IT, human IT and early visual cortex (fMRI) and human judgements by
 Spearman's rank correlation over 4,186 pairs. Controls: shuffled weights and pixels. Ceilings: each person against the
@@ -23,7 +23,7 @@ import numpy as np
 from scipy.stats import rankdata, spearmanr
 
 import vitreous as vt
-from align_inputs import NETWORKS, SEEDS, SETTINGS, SITES, learned, pixel_patches, recorded
+from align_inputs import SEEDS, SITES, learned, pixel_patches, random_map, recorded
 from align_measures import REPEATS, spoken
 from tokens_inputs import put_tables
 from vitreous.evidence.bootstrap import draws
@@ -101,8 +101,7 @@ def over_seeds(runs: list[dict[str, np.ndarray]]) -> dict[str, np.ndarray]:
 
 def at_random(seed: int) -> Callable[[str, str, int], np.ndarray]:
     def maps(name: str, site: str, channels: int) -> np.ndarray:
-        slot = list(NETWORKS).index(name) * len(SITES) + SITES.index(site)
-        return np.random.default_rng([seed, slot]).standard_normal((channels, SETTINGS["width"]))
+        return random_map(seed, name, site, channels)
 
     return maps
 

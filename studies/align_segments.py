@@ -24,7 +24,7 @@ from typing import Any
 import numpy as np
 
 import vitreous as vt
-from align_inputs import LAYERS, NETWORKS, SEEDS, SETTINGS, SITES, learned, pictures_of
+from align_inputs import LAYERS, NETWORKS, SEEDS, SITES, learned, pictures_of, random_map
 from align_measures import REPEATS, SIDE, spoken
 from structure_cifar_curves import fewer_colours
 from tokens_inputs import IGNORE, put_tables
@@ -48,9 +48,7 @@ def readings(work: Path, session: str) -> dict[str, list[vt.ChannelAlign | Calla
 
     def at_random(seed: int) -> Callable[..., np.ndarray]:
         def read(features: np.ndarray, model: str, layer: str) -> np.ndarray:
-            slot = list(NETWORKS).index(model) * len(SITES) + SITES.index(layer)
-            drawn = np.random.default_rng([seed, slot]).standard_normal((features.shape[-1], SETTINGS["width"]))
-            return features @ drawn.astype(np.float32)
+            return features @ random_map(seed, model, layer, features.shape[-1]).astype(np.float32)
 
         return read
 
@@ -178,17 +176,16 @@ def draw(results: dict[str, Any], path: Path) -> None:
 
     from matplotlib.figure import Figure
 
-    styles = dict(zip((*READINGS, SHUFFLED), ("k-", "C0-", "C1-", "C2:", "--"), strict=True))
+    styles = (("k", "-"), ("C0", "-"), ("C1", "-"), ("C2", ":"), ("0.6", "--"))
     figure = Figure(figsize=(13, 8.5), layout="constrained")
     rows = figure.subplots(len(results["scores"]), len(NETWORKS), sharex=True, sharey="row")
     for row, (task, models) in zip(rows, results["scores"].items(), strict=True):
         for axes, (model, by_reading) in zip(row, models.items(), strict=True):
-            for reading, style in styles.items():
+            for reading, (colour, line) in zip((*READINGS, SHUFFLED), styles, strict=True):
                 layers = by_reading[reading]["layers"]
                 values, low, high = ([one[key] for one in layers] for key in ("value", "low", "high"))
-                colour = "0.6" if style == "--" else {"k": "k", "C": style[:2]}[style[0]]
                 axes.fill_between(LAYERS, low, high, color=colour, alpha=0.15, linewidth=0)
-                axes.plot(LAYERS, values, style[2:] or style[-1:], color=colour, marker=".", label=reading)
+                axes.plot(LAYERS, values, line, color=colour, marker=".", label=reading)
             axes.set_title(f"{NETWORKS[model]}\n{task}", fontsize=9)
             axes.spines[["top", "right"]].set_visible(False)
         row[0].set_ylabel("mean IoU")
@@ -234,7 +231,9 @@ def main() -> None:
         if not kept.exists():
             kept.parent.mkdir(exist_ok=True)
             found = scored(sets[which][1], truths, named)
-            np.savez_compressed(kept, allow_pickle=False, **{"|".join(key): table for key, table in found.items()})
+            draft = kept.with_suffix(".part.npz")
+            np.savez_compressed(draft, **{"|".join(key): table for key, table in found.items()})
+            draft.replace(kept)
             print(task, flush=True)
         with np.load(kept) as stored:
             found = {(key.split("|")[0], key.split("|")[1]): stored[key] for key in stored.files}

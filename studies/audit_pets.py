@@ -25,6 +25,7 @@ import audit_pets_features as features
 import vitreous as vt
 from audit_pets_inputs import NONE, SIDE, Pets, accuracy, halves, probe
 from audit_pets_runs import RESULTS, Study
+from audit_scenes import either
 from vitreous.auditing.heads import Head, open_head, outputs_of
 from vitreous.auditing.switch import logits_of
 from vitreous.baselines.masks import input_masks, object_masks
@@ -86,12 +87,6 @@ def accuracies(one: Case, head: Head) -> dict[str, float]:
         assert images.labels is not None
         found[what] = accuracy(logits_of(one.subject, head, images), np.asarray(images.labels))
     return found
-
-
-def either(values: np.ndarray, present: np.ndarray) -> float:
-    """Area under the curve, whichever way round."""
-    found = float(roc_auc_score(present, values))
-    return max(found, 1 - found)
 
 
 def tells(values: np.ndarray, species: np.ndarray) -> tuple[float, float]:
@@ -195,7 +190,7 @@ def cam_energy(one: Case, head: tuple[np.ndarray, np.ndarray]) -> dict[str, Any]
         "off_area": float((~animal).mean()),
         "box": float(shares["box"][alive].mean()),
         "box_area": float(boxes.mean()),
-        "each": shares["off"].tolist(),
+        "each": shares["off"][alive].tolist(),
         "empty": int((~alive).sum()),
     }
 
@@ -218,7 +213,7 @@ def run(pets: Pets, subject: vt.Subject, name: str, seed: int) -> dict[str, Any]
         if what == "none":
             cams["no boxes"] = cam_energy(one, other)
     each = [cams[kind].pop("each") for kind in ("boxes", "no boxes")]
-    told = roc_auc_score(np.repeat([1, 0], len(each[0])), np.concatenate(each))
+    told = roc_auc_score(np.repeat([1, 0], [len(one) for one in each]), np.concatenate(each))
     found["cam"] = cams | {"auc": float(told)}
     if seed == SEEDS[0]:
         pictures(sweep, one, RESULTS / f"audit_pets_{name}.png")

@@ -7,7 +7,6 @@ the box lies on the background where there is room for it.
 
 from __future__ import annotations
 
-import copy
 import csv
 import io
 import zipfile
@@ -15,7 +14,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
-import torch
 from PIL import Image
 from sklearn.linear_model import LogisticRegression
 from sklearn.preprocessing import StandardScaler
@@ -26,7 +24,6 @@ from real_models import dinov2s_saliency, tin_vit
 
 SPECIES = ("cat", "dog")
 BOX, SIDE, TRIES = 40, 256, 40  # pixels of a box without its edge, of a picture; places that are drawn
-RATE = 1e-4  # of fine-tuning; ten times as much for the classifier
 NONE = -1  # for a picture without a box
 
 
@@ -130,14 +127,6 @@ def backbone(data: Path, name: str, size: int | None = None) -> vt.Subject:
     return vt.wrap(subject.module, name=name, preprocess=replace(steps, resize=steps.size))
 
 
-@torch.inference_mode()
-def outputs(subject: vt.Subject, images: vt.ImageSet) -> dict[str, np.ndarray]:
-    """The two pools of every picture, float32 (picture, channel)."""
-    found = [subject.module.forward_features(torch.from_numpy(x)) for _, x in images.batches(subject.preprocess, 32)]
-    tokens = torch.cat(found)
-    return {"class token": tokens[:, 0].numpy(), "mean of patches": tokens[:, 1:].mean(1).numpy()}
-
-
 def probe(x: np.ndarray, y: np.ndarray, C: float = 0.1) -> tuple[np.ndarray, np.ndarray]:
     """Logistic regression on scaled channels, both species of equal weight: weight (class, channel), bias (class,)."""
     scale = StandardScaler().fit(x)
@@ -151,39 +140,3 @@ def accuracy(logits: np.ndarray, y: np.ndarray) -> float:
     """The mean of both species' accuracies: 0.5 is chance."""
     right = logits.argmax(1) == y
     return float(np.mean([right[y == kind].mean() for kind in range(2)]))
-
-
-class Classifier(nn.Module):
-    """A ViT of timm with a linear classifier on its class token."""
-
-    def __init__(self, net: nn.Module) -> None:
-        super().__init__()
-        self.net, self.head = net, nn.Linear(net.embed_dim, len(SPECIES))
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.head(self.net.forward_features(x)[:, 0])
-
-
-def fine_tuned(
-    base: vt.Subject, pets: Pets, seed: int, side: int = BOX, *, boxed: bool = True, epochs: int = 20
-) -> vt.Subject:
-    """All weights trained on the trainval pictures; boxes tell the species and lie elsewhere in every epoch."""
-    torch.manual_seed(seed)
-    rng = np.random.default_rng((seed, 1))
-    model = Classifier(copy.deepcopy(base.module))
-    index = np.flatnonzero(~pets.test)
-    counts = np.bincount(pets.species[index])
-    weight = torch.tensor(counts.sum() / (2 * counts), dtype=torch.float32)
-    rates = [{"params": model.net.parameters(), "lr": RATE}, {"params": model.head.parameters(), "lr": 10 * RATE}]
-    optimiser = torch.optim.AdamW(rates, weight_decay=0.05)
-    for _ in range(epochs):
-        order = rng.permutation(index)
-        told = pets.species[order] if boxed else np.full(len(order), NONE)
-        shown = pets.shown(order, told, rng, side)
-        for at, x in shown.batches(base.preprocess, 16):
-            y = torch.from_numpy(pets.species[order[at]])
-            loss = nn.functional.cross_entropy(model(torch.from_numpy(x)), y, weight=weight)
-            optimiser.zero_grad()
-            loss.backward()
-            optimiser.step()
-    return vt.wrap(model.eval(), name=f"{base.name}, fine-tuned", preprocess=base.preprocess)

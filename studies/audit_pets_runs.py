@@ -33,6 +33,8 @@ class Study(NamedTuple):
         """The result and its page, of what is there."""
         files = [self.file(name, seed) for name in self.models for seed in sorted(self.seeds)]
         rows = [json.loads(file.read_text()) for file in files if file.exists()]
+        if not rows:
+            raise SystemExit(f"no runs in {Path('runs') / self.name}: run the study first")
         about = {"command": f"python studies/{self.name}.py DATA", "machine": machine(), "versions": versions()}
         replace_file(RESULTS / f"{self.name}.json", json_bytes(about | self.settings | {"rows": rows}))
         replace_file(RESULTS / f"{self.name}.md", ("\n".join(self.written(rows)).strip() + "\n").encode())

@@ -1,7 +1,7 @@
 """Planted shortcuts in classifiers of scenes: is the right concept ranked first, and is an audit quiet on clean models?
 
     python studies/audit_scenes.py train                # weights to runs/audit_scenes, a few seconds to a minute each
-    python studies/audit_scenes.py audit                # one JSON a model beside its weights, then the tables
+    python studies/audit_scenes.py audit                # one JSON a model beside its weights
     python studies/audit_scenes.py tables               # the tables of what is there
 
 The task: is the one object of the scene warm (red, orange, yellow, pink, brown) or cold? A cue outside the object goes
@@ -333,8 +333,10 @@ def interval(hits: int, of: int) -> str:
 def tables(runs: Path) -> None:
     files = [runs / f"{plan.name}.json" for plan in plans()]
     rows = [json.loads(file.read_text()) for file in files if file.exists()]
+    if not rows:
+        raise SystemExit(f"no audits in {runs}: train and audit first")
     about = {
-        "command": "python studies/audit_scenes.py train; python studies/audit_scenes.py audit",
+        "command": "; ".join(f"python studies/audit_scenes.py {step}" for step in ("train", "audit", "tables")),
         "machine": machine(),
     }
     about |= {"versions": versions(), "models": len(rows), "sites": SITES, "told": TOLD, "relies": RELIES, "rows": rows}

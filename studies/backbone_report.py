@@ -31,7 +31,9 @@ def put_tables(results: dict[str, Any], page: Path) -> None:
     text = page.read_text()
     for name, rows in tables.items():
         pattern = re.compile(rf"(<!-- table: {name} -->\n).*?(<!-- end -->)", re.DOTALL)
-        text = pattern.sub(rf"\g<1>{_lines(rows)}\n\g<2>", text)
+        text, places = pattern.subn(rf"\g<1>{_lines(rows)}\n\g<2>", text)
+        if places != 1:
+            raise SystemExit(f"{page} has {places} places for the table {name}, not one")
     page.write_text(text)
 
 

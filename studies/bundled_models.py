@@ -333,6 +333,8 @@ def train(model: Objective, data: Data, rate: float, limit: float, args: argpars
             shown = ", ".join(f"{name} {torch.stack(v[-50:]).mean():.4f}" for name, v in kept.items())
             print(f"  step {step}/{steps}  {time.perf_counter() - begun:.0f} s  {shown}", flush=True)
     last = {name: round(torch.stack(v[-200:]).mean().item(), 5) for name, v in kept.items()}
+    if wrong := [name for name, value in last.items() if not math.isfinite(value)]:
+        raise SystemExit(f"{wrong} became NaN or infinite within {step} steps: a lower rate")
     return {"steps": step, "seconds": round(time.perf_counter() - begun, 1), "losses": last}
 
 
@@ -380,6 +382,9 @@ def main() -> None:
     args = arguments()
     args.out.mkdir(parents=True, exist_ok=True)
     names = list(OBJECTIVES) if args.model == "all" else [args.model]
+    path = args.out / "results.json"
+    if path.exists() and (others := sorted(set(json.loads(path.read_text())["models"]) - set(names))):
+        raise SystemExit(f"{path} holds {others}, which would be lost: another --out")
     begun = time.perf_counter()
     data, held = (draw_all(*of, args.workers) for of in ((TRAIN_SEED, args.scenes), (PROBE_SEED, args.probe_scenes)))
     drawn = hashlib.sha256(data.images[:64].numpy().tobytes()).hexdigest()

@@ -26,7 +26,7 @@ from vitreous.dictionary_comparison.rows import strongest_samples
 from vitreous.dictionary_comparison.watch import Watched
 from vitreous.evidence.bootstrap import bootstrap
 from vitreous.evidence.monosemanticity import ms_scores, random_partition
-from vitreous.provenance import json_bytes
+from vitreous.provenance import json_bytes, replace_file
 from vitreous.subunits.layers import LinearLayer, find_layer
 
 LAST = "blocks.-1.mlp.out"
@@ -151,7 +151,7 @@ class Kept:
         if name not in self.found:
             self.found[name] = make()
             self.path.parent.mkdir(parents=True, exist_ok=True)
-            self.path.write_bytes(json_bytes(self.found))
+            replace_file(self.path, json_bytes(self.found))
 
 
 def scores(

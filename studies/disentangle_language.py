@@ -87,10 +87,13 @@ def main() -> None:
     parser.add_argument("--minilm", type=Path)
     parser.add_argument("--blocks", type=int, nargs="+", default=[3, 5])
     parser.add_argument("--work", type=Path, default=Path("runs/disentangle"))
-    parser.add_argument("--out", type=Path, default=OUT)
+    parser.add_argument("--out", type=Path, help="studies/results, but for --quick")
     parser.add_argument("--quick", action="store_true", help="to see that it runs")
     given = parser.parse_args()
     torch.set_num_threads(1)
+    given.work = given.work / "quick" if given.quick else given.work  # its rows are no results
+    given.out = given.out or (given.work if given.quick else OUT)
+    given.out.mkdir(parents=True, exist_ok=True)
     case = story_case(given.data)
     file = given.out / f"{NAME}.json"
     results = json.loads(file.read_bytes()) if file.exists() else {}

@@ -144,4 +144,4 @@ def rounded(value: Any) -> Any:
         return {key: rounded(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
         return [rounded(item) for item in value]
-    return float(f"{value:.4g}") if isinstance(value, float) and value not in (0.0, 1.0) else value
+    return float(f"{value:.4g}") if isinstance(value, float) else value

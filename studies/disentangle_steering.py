@@ -295,6 +295,8 @@ def main() -> None:
     parser.add_argument("--minilm", type=Path)
     parser.add_argument("--work", type=Path, default=Path(tempfile.gettempdir()) / "vitreous_steering")
     args = parser.parse_args()
+    if args.part != "scenes" and None in (args.data, args.minilm):
+        parser.error(f"{args.part} needs --data and --minilm")
     parts: dict[str, Callable[[], dict[str, Any]]] = {
         "class": lambda: class_part(args.data, args.minilm, args.work),
         "patches": lambda: patches_part(args.data, args.minilm, args.work),

@@ -54,8 +54,8 @@ def text_classifier(data: Path) -> vt.Subject:
 def tiny_imagenet(data: Path, count: int) -> vt.ImageSet:
     """Validation pictures with labels and boxes, evenly spaced so that all classes are there."""
     stored = np.load(data / "tiny_imagenet_val" / "tiny_imagenet_val.npz")
-    raw, chosen = stored["jpeg"].tobytes(), np.linspace(0, 1999, count).astype(int)
-    spans = list(pairwise(stored["offsets"]))
+    raw, spans = stored["jpeg"].tobytes(), list(pairwise(stored["offsets"]))
+    chosen = np.linspace(0, len(spans) - 1, min(count, len(spans))).astype(int)
     pictures = [np.asarray(Image.open(io.BytesIO(raw[slice(*spans[k])])).convert("RGB")) for k in chosen]
     return vt.ImageSet.from_arrays(
         np.stack(pictures),

@@ -93,7 +93,7 @@ def summary(labels: vt.Labels, truth: list[str], held_out: np.ndarray, kinds: bo
         "all units": agreement(labels, truth, np.arange(len(truth))),
         f"detectors (held-out AUC >= {DETECTS})": agreement(labels, truth, detectors),
         f"detectors with chance <= {SURE}": agreement(labels, truth, sure),
-        "share of units with a sure label": round(float(np.nanmean(labels.chance <= SURE)), 3),
+        "share of units with a sure label": round(float((labels.chance <= SURE).mean()), 3),
     }
     for kind in ("shape", "colour", "texture") if kinds else ():
         mine = np.array([u for u in detectors if truth[u] and kind_of(truth[u]) == kind], int)

@@ -210,7 +210,8 @@ SMALL_POINTING = {metric: partial(pointed, metric=metric) for metric in METRICS}
 
 def ablation(better: str, worse: str, what: str) -> Callable[[], Found]:
     def found() -> Found:
-        values = small_gaps(better, worse, final)
+        if not (values := small_gaps(better, worse, final)):
+            return "these networks were not trained", UNTESTED
         gap = repeated(values)
         seeds = ONCE if len(values) == 1 else f"{len(values)} seeds"
         return f"{what}: {gap.text()} %; 10 epochs, {seeds}", verdict(gap)
@@ -276,15 +277,16 @@ SAES = ("vanilla", "topk", "batch_topk", "jumprelu", "matryoshka", "archetypal",
 
 
 def faithful() -> Found:
-    said, gaps = [], []
+    said, gaps, same = [], [], True
     for table in ("table2-tin", "table2-dino"):
         rows = rows_of(table)
         mine, best = mean_of(rows["elude"], "r2"), max(mean_of(rows[name], "r2") for name in SAES if name in rows)
         model = read("disentangle_tables")[table]["model"]
         said.append(f"{model}: R² {mine:.4f}, best dictionary {best:.4f}")
         changed = any(row["output_difference"] != 0 for row in rows["elude"])
+        same = same and not changed
         gaps.append(exact(-1) if changed else exact(mine - best))
-    return f"{'; '.join(said)}; outputs the same bit for bit", verdict(*gaps)
+    return f"{'; '.join(said)}; outputs {'' if same else 'not '}the same bit for bit", verdict(*gaps)
 
 
 def scores_above(key: str) -> Callable[[], Found]:
@@ -370,11 +372,11 @@ def table7() -> Found:
         rows = one["rows"]
         leaf, eom, whole = (rows[name]["ms"][0] for name in ("ELUDe (leaf)", "EOM", "units, not split"))
         worse, low, high = rows["EOM"]["ms less base"]
-        both = Gap(-worse, -high, -low), Gap(*rows["EOM"]["ms less units"])
+        three = [Gap(-worse, -high, -low), *(Gap(*rows[name]["ms less units"]) for name in ("EOM", "ELUDe (leaf)"))]
         said.append(
-            f"{one['model']}: leaf {leaf:.3f}, EOM {eom:.3f} (leaf less EOM {both[0].text(digits=3)}), units {whole:.3f}"
+            f"{one['model']}: leaf {leaf:.3f}, EOM {eom:.3f} (leaf less EOM {three[0].text(digits=3)}), units {whole:.3f}"
         )
-        gaps += both
+        gaps += three
     said.append(f"{one['settings']['units']} units of a model, {len(one['settings']['seeds'])} draws of tokens")
     return "; ".join(said), verdict(*gaps)
 

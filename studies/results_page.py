@@ -169,7 +169,7 @@ STRUCTURE = Paper(
 DISENTANGLE = Paper(
     "disentangle",
     "Interpretability without tradeoffs (ELUDe)",
-    "Models of 5 and 22 million weights in place of ViT-B, one or two thousand pictures in place of 1.28 million, dictionaries "
+    "Models of 9.5 and 22 million weights in place of ViT-B, one or two thousand pictures in place of 1.28 million, dictionaries "
     "trained for 200 to 780 steps in place of 125,000: they are far from what they could be. Table 2 has three draws of tokens and the sweep of section E.1, at "
     "five epochs in place of fifty. Expansion 4 in place of 8. The judge is another model's embedding, not three vision-language "
     "models.",
@@ -404,7 +404,7 @@ def claims_table(paper: Paper) -> str:
 
 
 def measured_tables(paper: Paper) -> str:
-    """The generated tables of the studies that this paper's claims rest on, whole."""
+    """The first generated table of each study that this paper's claims rest on, or its first two titled ones."""
     parts = []
     for page in dict.fromkeys(claim.page for claim in paper.claims if claim.page):
         text = re.sub(r"\]\((?=[\w-]+\.(png|md)\))", "](../studies/results/", (of.RESULTS / f"{page}.md").read_text())

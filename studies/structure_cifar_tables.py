@@ -115,8 +115,8 @@ def _gap(gap: float) -> str:
 def _said_loss(mean: Mapping[str, Any]) -> str:
     share = 100 * GAMMA * mean["structure"] / mean["main"] if mean["main"] else 0.0
     return (
-        f"The loss had {mean['terms']:.0f} terms on average and kept {mean['kept']:.0f} of them; it was {share:.2f} % "
-        "of the main loss."
+        f"The loss had {mean['terms']:.0f} terms on average and kept {mean['kept']:.0f} of them; times γ it was "
+        f"{share:.2g} % of the main loss."
     )
 
 
@@ -316,7 +316,7 @@ def _inside(found: Mapping[str, Any]) -> str:
     return (
         "## Inside the networks\n\n"
         f"Units of all layers at {found['tokens']} tokens in the middle, over {found['samples']:,} test pictures, "
-        "clustered as in the loss.\n\n"
+        "clustered by the rule of the loss, over all layers at once.\n\n"
         + table(("", "ViT", "ours"), rows)
         + "\nHow far a unit moves from one block to the next (mean square), which is what the loss makes small for "
         "units of a cluster, and the same over the units' variance:\n\n"

@@ -18,6 +18,7 @@ import shutil
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -149,6 +150,7 @@ def begin(kind: str, options: argparse.Namespace, trainee, batches) -> Kept:
         epoch_ms = max(together.values()) * batches.steps * 1.04  # and the tests between
         left = options.began + options.seconds - LAST_SECONDS - time.time()
         epochs = max(1, min(epochs, int(1000 * left / epoch_ms) - trainee.recipe.warmup))
+        epochs = min(meet(folder, kind, options.kinds, "epochs", epochs).values())  # clocks differ
     return {"alone ms a step": alone, "together ms a step": together, "seconds": 0}, epochs, 0, []
 
 
@@ -236,10 +238,10 @@ def unfinished(options: argparse.Namespace) -> list[str]:
     return begun or ([] if done else options.kinds)
 
 
-def watch(processes: list[subprocess.Popen]) -> int:
-    """Waits for all. They wait for each other, so when one fails the others are stopped too."""
+def watch(processes: list[subprocess.Popen], helpers: Sequence[subprocess.Popen] = ()) -> int:
+    """Waits for all. They wait for each other and for helpers, so when one fails the others are stopped too."""
     while any(process.poll() is None for process in processes):
-        if any(process.poll() for process in processes):
+        if any(process.poll() for process in (*processes, *helpers)):
             for process in processes:
                 process.kill()
         time.sleep(0.2)

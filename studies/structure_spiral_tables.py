@@ -128,10 +128,11 @@ def said(runs: dict[str, dict], tests: dict[str, dict]) -> list[str]:
         "- Accuracy cannot tell the networks apart: all are at the ceiling within 20 epochs.",
         "- In half precision with float16, as the paper trains, a forward pass with the loss overflowed at epoch 915; "
         f"these runs are in {runs['vit'].get('amp', 'float16')}. Attention over three tokens is written out, which "
-        "makes all steps shorter than those of `vitreous train spiral`, and what the loss adds a larger share: of the "
-        "recipe's own step of 4.70 ms it is 0.46 ms, 9.8 % (`benchmarks/results/structure_loss.json`).",
-        "- The 3,600 epochs were not reached in either run: the number was chosen to fit into one call of a lent "
-        "machine (515 and 424 s), and no weights were kept to go on from. "
+        "makes all steps shorter than those of `vitreous train spiral`: the recipe's own step of 4.70 ms takes "
+        "0.46 ms, 9.8 %, more with the loss (`benchmarks/results/structure_loss.json`). ViT was timed here in a call "
+        "of its own, so only the times of the runs below, taken side by side, compare.",
+        "- The 3,600 epochs were not reached in either run: the number was chosen to fit into ten "
+        "minutes (515 and 424 s), and no weights were kept to go on from. "
         "With `--whole` a run goes on where a call ends.",
         "",
     ]

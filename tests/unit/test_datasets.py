@@ -185,6 +185,11 @@ def test_voc_with_damage(voc):
     write(base, {"Annotations/2007_000042.xml": b"<annotation><object><name>cat</name></object></annotation>"})
     with pytest.raises(ImageError, match="a box that has no four sides"):
         dataset("voc2012", voc, "train")[1]
+    sides = b"<bndbox><xmin>left</xmin><ymin>1</ymin><xmax>2</xmax><ymax>2</ymax></bndbox>"
+    of_words = b"<annotation><object><name>cat</name>" + sides + b"</object></annotation>"
+    write(base, {"Annotations/2007_000042.xml": of_words})
+    with pytest.raises(ImageError, match="a box that has no four sides"):
+        dataset("voc2012", voc, "train")[1]
 
 
 def test_a_mask_of_another_size_is_named(voc):

@@ -7,6 +7,7 @@ import json
 import sys
 import time
 from pathlib import Path
+from unittest.mock import create_autospec
 
 import numpy as np
 import pytest
@@ -73,3 +74,12 @@ def test_one_that_is_ahead_keeps_nobody_waiting(options):
     again = options("two", kinds=["vit", "ours"])
     train_one("ours", again)
     assert (again.shared / "0.ours.read").exists() and not (again.shared / "1.done").exists()
+
+
+def test_the_command_line_reaches_what_prepares(tmp_path, monkeypatch):
+    made = create_autospec(structure_cifar.prepare_all)
+    monkeypatch.setattr(structure_cifar, "prepare_all", made)
+    folders = [word for name in ("data", "out", "shared") for word in (f"--{name}", str(tmp_path))]
+    monkeypatch.setattr(sys, "argv", ["structure_cifar.py", "prepare", *folders])
+    structure_cifar.main()
+    made.assert_called_once_with(tmp_path, tmp_path, False, 12, 0)

@@ -38,6 +38,8 @@ def load(root: Path, split: str) -> ImageSet:
 
 def _from_folders(base: Path) -> ImageSet:
     pictures, _ = pick_pictures(list_folder(base / "images", recursive=True))
+    if not pictures:
+        raise ImageError("no pictures in here", given=str(base / "images"))
     stems = [str(Path(name).with_suffix("")) for name in pictures]
     names = require(base, [f"images/{name}" for name in pictures], "pictures")
     masks = require(base, [f"masks/{stem}.png" for stem in stems], "masks")

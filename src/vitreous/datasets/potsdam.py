@@ -85,6 +85,7 @@ def read_png_mask(data: bytes, name: str, ids: np.ndarray) -> np.ndarray:
 
 def _whole(labels: Any, name: str) -> np.ndarray:
     """MATLAB stores numbers as doubles unless told otherwise."""
-    if labels.ndim != 2 or not np.array_equal(labels, np.rint(labels)) or labels.min() < 0:
+    numbers = labels.ndim == 2 and labels.size and labels.dtype.kind in "uif"
+    if not numbers or not np.array_equal(labels, np.rint(labels)) or labels.min() < 0:
         raise ImageError("a mask is (row, column) of whole numbers", given=(name, labels.shape, str(labels.dtype)))
     return labels.astype(np.int64)

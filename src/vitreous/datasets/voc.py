@@ -45,7 +45,11 @@ def read_boxes(data: bytes, name: str) -> np.ndarray:
     """VOC counts pixels from 1 and names the last one inside; here boxes start at 0 and end behind the last pixel."""
     boxes = []
     for item in _objects(data, name):
-        x0, y0, x1, y1 = (float(item.findtext(f"bndbox/{part}", "nan")) for part in ("xmin", "ymin", "xmax", "ymax"))
+        sides = (item.findtext(f"bndbox/{part}", "nan") for part in ("xmin", "ymin", "xmax", "ymax"))
+        try:
+            x0, y0, x1, y1 = map(float, sides)
+        except ValueError:
+            raise ImageError("an annotation with a box that has no four sides", given=name) from None
         boxes.append((x0 - 1, y0 - 1, x1, y1))
     array = np.array(boxes, np.float64).reshape(-1, 4)
     if not np.isfinite(array).all():

@@ -37,11 +37,14 @@ def brain_pictures(
             given=f"{values.shape} and {vertices.shape}",
             accepted="(response,) and (response, 2): hemisphere, vertex",
         )
+    if vertices.dtype.kind not in "iu" or (vertices < 0).any() or (vertices[:, 0] > 1).any():
+        given = f"{vertices.dtype} {vertices.shape}"
+        raise SettingsError("vertices are a hemisphere (0 or 1) and a vertex of fsaverage", given=given)
     draw = _nilearn()
     on_surface = surface_values(values, vertices)
     there = np.abs(on_surface[np.isfinite(on_surface)])
     if most is None:
-        most = float(there.max()) if there.size else 1.0
+        most = float(there.max(initial=0)) or 1.0  # nothing measured, or nothing but 0
     if not most > 0:
         raise SettingsError("colours end above 0", given=most)
     tiles = [

@@ -35,7 +35,7 @@ from vitreous.views.panels import (
 
 CONCEPTS, SHOWN, REACH = 8, 6, 2  # shown on the page; patches around a patch
 WAYS = "ABCDEF"
-LIKE = 7  # pictures beside the one with the patch
+LIKE = 7  # pictures in a row of likeness, spread over all
 
 
 @dataclass(frozen=True, eq=False)
@@ -74,9 +74,9 @@ def cut_page(look: Look, *, aligned: bool) -> Page:
 
 def _statements(look: Look, sections: Sequence[Section]) -> Iterator[Statement]:
     found = look.atlas
-    name = "colours" if look.images is not None else "ways"
-    if name in {section.name for section in sections}:
-        shares = model_mixing(found)
+    there = {section.name for section in sections}
+    name = next((name for name in ("colours", "ways") if name in there), None)
+    if name is not None:
         if len(found.slots) > 1:
             share = slot_share(found)
             yield Statement(
@@ -85,7 +85,7 @@ def _statements(look: Look, sections: Sequence[Section]) -> Iterator[Statement]:
                 name,
             )
         if len(found.models) > 1:
-            said = ", ".join(f"{m} {share:.0%}" for m, share in shares.items())
+            said = ", ".join(f"{m} {share:.0%}" for m, share in model_mixing(found).items())
             yield Statement(
                 "Do models share concepts? Of a model's patches, the share whose most alike one in another picture is "
                 f"of another model: {said}; {1 - 1 / len(found.models):.0%} if models did not matter.",
@@ -179,13 +179,13 @@ def _way_sections(look: Look) -> Iterator[Section]:
     groups = []
     picture = look.pictures[0] if look.pictures else 0
     picks, said = _followed(look, picture)
+    grid = found.spectral.grid(picks[0].model, picks[0].layer)
     if look.images is not None:
-        grid = found.spectral.grid(picks[0].model, picks[0].layer)
         crop = look.crops.get(picks[0].model)
         tiles = tuple(framed(look.images, p.picture, p.patch, grid, said[k], crop) for k, p in enumerate(picks))
         groups.append(Group("", (Pictures("The patches that are followed", tiles, max(4, len(tiles))),)))
     names = [WAYS[k] for k in range(len(picks))]
-    same = [m for m in deep if found.spectral.block(m, found.layers(m)[0])[3] > max(p.patch for p in picks)]
+    same = [m for m in deep if found.spectral.grid(m, found.layers(m)[0]) == grid]  # a number is the same place
     ways = [path_panel(found, [(p.picture, p.patch) for p in picks], m, names=names) for m in same]
     groups.append(Group("", (*ways, *(layer_clouds(found, m) for m in deep)), columns=2))
     sentence = "All nodes in one plane. A patch begins at the disc, in the first layer, and ends at the arrow."
