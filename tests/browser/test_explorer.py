@@ -81,6 +81,7 @@ def test_a_picture_can_be_dropped_in(site, tmp_path):
     page.wait_for_function("location.hash.startsWith('#/live/u')")
     point(page, 0.5, 0.5)
     assert shown(page).startswith("scenes-text u")
+    page.locator(".film-cell img").first.wait_for()  # the map may be there before the small picture
     assert page.locator(".film-cell img").count() == 1
     (tmp_path / "broken.png").write_bytes(b"this is no picture")
     page.locator("input[type=file]").set_input_files(tmp_path / "broken.png")
