@@ -249,7 +249,7 @@ def test_tables_are_written_from_whatever_parts_there_are(runs):
     assert "| ours | 40 | 5 | 20 | 8 | 6 | 0.0200 | 2.000 | 0.10 |" in text
     assert "Table 9" not in text and "Table 10" not in text
     assert "Accuracy of ours -1.00 % against ViT (ours lower; paper +0.09 %)" in text
-    assert "had 8 terms on average and kept 6 of them; it was 0.10 % of the main loss" in text
+    assert "had 8 terms on average and kept 6 of them; times γ it was 0.1 % of the main loss" in text
 
 
 def test_the_summary_says_what_the_maps_do():
