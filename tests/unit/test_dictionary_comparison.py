@@ -492,6 +492,11 @@ def test_what_cannot_be_done_is_refused(change, message):
         vt.compare_dictionaries(model(), some_pictures(), SITE, **{**QUICK, "methods": ["topk"], **change})
 
 
+def test_samples_that_methods_are_made_from_are_no_test_of_them():
+    with pytest.raises(SettingsError, match=r"measured on the very samples[\s\S]*hold out"):
+        vt.compare_dictionaries(model(), some_pictures(), SITE, **{**QUICK, "evaluate": some_pictures()})
+
+
 @pytest.mark.parametrize("wrong", [{"accuracy": "head"}, {"k": 99}, {"seeds": (-1,)}, {"top_k": 0}])
 def test_a_refusal_does_not_keep_the_folder(tmp_path, wrong):
     """Who follows its remedy comes with other arguments, and nothing was made for the first."""

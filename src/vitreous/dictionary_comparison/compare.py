@@ -224,6 +224,12 @@ def _divided(subject: Subject, data: Data, evaluate: Data | float) -> tuple[Data
     assert isinstance(data, ImageSet | TextSet)
     if isinstance(evaluate, float | int):
         data, evaluate = hold_out(data, evaluate)
+    if data.fingerprint == evaluate.fingerprint:
+        raise SettingsError(
+            "methods would be measured on the very samples that they are made from",
+            given=evaluate.name,
+            remedy="other samples, or a share of them to hold out: evaluate=0.25",
+        )
     if len(evaluate) < LEAST or len(data) < LEAST:
         raise SettingsError(
             f"{LEAST} samples or more on each side",
